@@ -38,8 +38,6 @@ def done_or_said(call: Callable[[], Any]) -> Any:
         return None
 
 
-# -------------------------------------------------------------------------- values as in YAML
-
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3.5, -0.5, 1e300, float("nan"), float("inf"), 10**9, 10**30,
     "", "x", "mlp", "iid", "none", "a/b", "a,b", "ü", "\0", "../x", "@", "~", "+", "quick",
@@ -95,8 +93,6 @@ def _at(value: Any, path: Any) -> Any:
         value = value[key]
     return value
 
-
-# ------------------------------------------------------------------------ settings and bytes
 
 WHOLE = [-1, 0, 1, 2, 3, 5, 7, 11, 198, 10**7, 2**31, 2**63, 10**20]
 REAL = [-1.0, 0.0, 1e-300, 1e-30, 1e-3, 0.1, 0.5, 0.9, 1.0, 1.5, 10.0, 1e3, 1e6, 1e30, 1e300]

@@ -6,13 +6,17 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fedrepro.cli.main import main
 from fedrepro.core.component_notation import parse
 from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.state_and_model_files import save_state
 from fedrepro.planning.jobs import TrialBlock
+from fedrepro.stages import rounds_job
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
 
 # what files are called in the folder of a job
@@ -91,3 +95,18 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         when = {"every": None if every == "auto" else int(every)}
         return "every", when | {"until": until and float(until), "race": int(race or 0)}
     return key, int(value) if key == "seed" else value
+
+
+@contextmanager
+def killed_after(saves):
+    """Within it, writing so many checkpoints ends a run; gives the paths of those written."""
+    written: list[Path] = []
+
+    def stop(path, state):
+        save_state(path, state)
+        written.append(path)
+        if len(written) == saves:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(rounds_job, "save_state", stop):
+        yield written

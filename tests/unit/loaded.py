@@ -11,16 +11,12 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import re
 import runpy
-import shlex
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,36 +55,6 @@ def python(
             raise subprocess.TimeoutExpired(given, patience)
         out, error = (Path(name).read_text(errors="replace") for name in said)
     return subprocess.CompletedProcess(given, process.exitcode, out, error)
-
-
-@contextmanager
-def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """The command by which Snakemake submits a job to a cluster of this machine; what a script of
-    Snakemake's would start is a child as above."""
-    queue, ended = folder / "queue", threading.Event()
-    queue.mkdir()
-    inside = re.compile(r"^cd (\S+) && \S+ -m snakemake (.*?) && (touch .*)", re.M)
-
-    def job(script: Path) -> None:
-        found = inside.search(script.read_text())
-        assert found, script.read_text()
-        status = snakemake(Path(found[1]), shlex.split(found[2]), env).returncode
-        subprocess.run(["sh", "-c", f"(exit {status}) && {found[3]}"], check=False)
-
-    def serve() -> None:
-        began = set()
-        while not ended.wait(0.1):
-            for script in set(queue.iterdir()) - began:
-                began.add(script)
-                threading.Thread(target=job, args=(script,)).start()
-
-    server = threading.Thread(target=serve)
-    server.start()
-    try:
-        yield f"ln -s -t {shlex.quote(str(queue))}"
-    finally:
-        ended.set()
-        server.join()
 
 
 @cache

@@ -66,3 +66,17 @@ def value(name: str, make: Callable[[], Value]) -> Value:
         (path / "value").write_bytes(pickle.dumps(make(), pickle.HIGHEST_PROTOCOL))
 
     return pickle.loads((folder(name, fill) / "value").read_bytes())  # type: ignore[no-any-return]
+
+
+# for a process of its own: `peak()`, its most memory in bytes; getrusage counts its parent's too
+PEAK = """
+import resource, sys
+
+def peak():
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(x.split()[1]) * 1024 for x in file if x.startswith("VmHWM"))
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+"""

@@ -1,4 +1,4 @@
-"""A small federated problem for tests: three blobs, unequal clients, one without a class."""
+"""Small problems for tests: three blobs at unequal clients, and pictures that are learnt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
+from fedrepro.data.prepared import SPLITS, Arrays
 from fedrepro.stages.user_models.method_contract import peers_of as peers_of
 from fedrepro.stages.user_models.method_contract import problem_of
 
@@ -70,3 +71,19 @@ def unwell(given, rows=slice(None)):
     data = given.clients.data
     data = replace(data, examples=replace(data.examples, inputs=inputs))
     return replace(given, clients=replace(given.clients, data=data))
+
+
+SIZES = {"train": 90, "validation": 0, "test": 30}
+
+
+def pictures(shape=(3, 32, 32), seed=0):
+    """Noise with a bright third whose place is the class."""
+    rng = np.random.default_rng(seed)
+    y = {split: np.arange(n, dtype=np.int64) % 3 for split, n in SIZES.items()}
+    x = {}
+    for split in SPLITS:
+        x[split] = rng.integers(0, 100, (SIZES[split], *shape), np.uint8)
+        for image, label in zip(x[split], y[split], strict=True):
+            third = shape[-1] // 3
+            image[..., label * third : (label + 1) * third] += 100
+    return Arrays(x=x, y=y, scale=255.0, shape=shape, classes=("left", "middle", "right"))

@@ -1,4 +1,4 @@
-"""Files are whole or absent, versioned, and the same bytes for the same inputs."""
+"""Files are whole or absent, versioned, the same bytes for the same inputs; temporary ones go."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import io
 import json
 import os
 import pickle
+import re
+import signal
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core import artifacts, state_and_model_files
+from fedrepro.core import artifacts, state_and_model_files, temporary_folders
 from fedrepro.core.artifacts import (
     atomic,
     read_json,
@@ -39,6 +45,7 @@ from fedrepro.core.state_and_model_files import (
     read_models,
     save_state,
 )
+from fedrepro.core.temporary_folders import PREFIX, remove_left, temporary_folder
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}
@@ -73,10 +80,7 @@ READ = {
 }
 
 
-# ------------------------------------------------------------------------------ whole or absent
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_leftovers_of_dead_processes_go(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
     with contextlib.suppress(RuntimeError), atomic(path) as temporary:
@@ -84,9 +88,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert read_json(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_leftovers_of_a_killed_process_are_removed_but_not_those_of_a_live_one(tmp_path):
     dead = tmp_path / f".a.json.{2**22 + 1}.tmp"
     live = tmp_path / f".a.json.{os.getppid()}.tmp"
     dead.write_text("half")
@@ -176,9 +177,6 @@ def test_errors_of_the_disk_are_told_from_those_of_what_is_read(tmp_path, monkey
         write_array(tmp_path / "x.npy", np.zeros((100, 100)))
 
 
-# ---------------------------------------------------------------------------------- as written
-
-
 @pytest.mark.parametrize("kind", WRITE)
 def test_equal_values_have_equal_bytes_whatever_their_file_is_called(tmp_path, kind):
     for name in ("a", "b"):
@@ -186,7 +184,7 @@ def test_equal_values_have_equal_bytes_whatever_their_file_is_called(tmp_path, k
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_other_programs_read_states_and_local_models(tmp_path):
+def test_other_programs_read_what_is_written_and_a_compact_table_is_the_same(tmp_path):
     torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
     tensors = models(tmp_path / "m.parquet")
     frame = pd.read_parquet(tmp_path / "m.parquet")
@@ -198,9 +196,6 @@ def test_other_programs_read_states_and_local_models(tmp_path):
     found = load_state(tmp_path / "a.pt")
     assert torch.equal(found.pop("weights"), torch.arange(4.0))
     assert found == STATE
-
-
-def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
     rng = np.random.default_rng(0)
     table = {"trial": np.repeat(np.arange(20), 500), "value": rng.choice(rng.random(500), 10000)}
     found = {}
@@ -223,15 +218,15 @@ def test_json_carries_a_checksum_of_what_it_holds(tmp_path):
             read_json(path)
 
 
-def test_a_table_says_where_it_comes_from(tmp_path):
+def test_a_table_says_where_it_comes_from_and_recorded_ones_under_the_same_key(tmp_path):
     metrics(tmp_path / "t.parquet", source={"seed": 7})
-    assert read_provenance(read_table(tmp_path / "t.parquet", "metrics")) == {"seed": 7}
     assert read_source(tmp_path / "t.parquet") == {"seed": 7}
     with pytest.raises(FedreproError, match="does not say where it comes from"):
         read_provenance(pa.table({"a": [1]}))
-
-
-# --------------------------------------------------------------------------------- local models
+    # Files outlive the rooms of the code: what they call their provenance must not move.
+    paths = sorted((Path(__file__).parents[2] / "reports/record").rglob("*.parquet"))
+    assert paths
+    assert all(map(read_source, paths))
 
 
 @pytest.mark.parametrize(("most", "groups"), [(1, 4), (70, 2), (10**6, 1)])
@@ -258,9 +253,6 @@ def test_a_missing_client_is_a_sentence(tmp_path, trials, told):
     models(tmp_path / "m.parquet", clients=(0, 1, 0, 2))
     with pytest.raises(FedreproError, match=told):
         read_models([tmp_path / "m.parquet"], trials)
-
-
-# ------------------------------------------------------------------------- damage and other files
 
 
 def flipped(data, at, bit=0):
@@ -305,7 +297,7 @@ def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
     READ[kind](tmp_path / "copy")  # outside of any tree it may be called anything
 
 
-def test_a_table_of_another_kind_or_schema_is_a_sentence(tmp_path):
+def test_tables_of_another_kind_are_refused_and_those_of_before_checksums_are_read(tmp_path):
     path = tmp_path / "t.parquet"
     metrics(path)
     with pytest.raises(FedreproError, match="holds metrics, but timings was expected"):
@@ -319,9 +311,6 @@ def test_a_table_of_another_kind_or_schema_is_a_sentence(tmp_path):
     pq.write_table(pa.table({"x": [1]}), path)
     with pytest.raises(FedreproError, match="holds a table of other software"):
         read_table(path, "metrics")
-
-
-def test_files_of_before_checksums_and_json_of_others_are_read(tmp_path):
     old = {"fedrepro.kind": "metrics", "fedrepro.schema": "1", "fedrepro.provenance": '{"seed": 7}'}
     pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(old), tmp_path / "t.parquet")
     table = read_table(tmp_path / "t.parquet", "metrics")
@@ -329,13 +318,6 @@ def test_files_of_before_checksums_and_json_of_others_are_read(tmp_path):
     for value in ({"schema": 1, "b": 2}, {"b": 2}, [1, 2]):
         (tmp_path / "a.json").write_text(json.dumps(value))
         assert read_json(tmp_path / "a.json") == value
-
-
-def test_the_recorded_files_name_their_origin_under_the_same_key():
-    """Files outlive the rooms of the code: what they call their provenance must not move."""
-    paths = sorted((Path(__file__).parents[2] / "reports/record").rglob("*.parquet"))
-    assert paths
-    assert all(map(read_source, paths))
 
 
 @pytest.mark.parametrize("bad", [b"", b"[" * 100_000, b'"\xff"', b'{"a": 1'])
@@ -351,3 +333,97 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     for name in ("b.pt", "c.pt"):
         with pytest.raises(FedreproError, match="missing or damaged"):
             load_state(tmp_path / name)
+
+
+CODE = """
+import time
+from fedrepro.core.temporary_folders import temporary_folder
+with temporary_folder() as folder:
+    (folder / "half").write_text("half")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def test_what_a_killed_process_left_goes_at_the_next_start(place):
+    words = [sys.executable, "-c", CODE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        folder = other.stdout.readline().strip()
+        with temporary_folder() as own:  # that of a process that lives stays
+            assert sorted(os.listdir(place)) == sorted([os.path.basename(folder), own.name])
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    assert os.listdir(folder) == ["half"]
+    with temporary_folder() as own:
+        assert os.listdir(place) == [own.name]
+    assert os.listdir(place) == []
+
+
+def test_without_a_place_there_is_a_sentence_and_nothing_makes_folders_of_its_own(monkeypatch):
+    """They would stay if their process is killed."""
+    made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
+    sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
+    found = [path.name for path in sources if made.search(path.read_text())]
+    assert found == ["temporary_folders.py"]
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
+        pass
+
+
+def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
+    (place / f"{PREFIX}file").write_text("x")
+    for name in ("elsewhere", f"{PREFIX}theirs"):
+        (place / name).mkdir()
+    (place / f"{PREFIX}link").symlink_to("elsewhere")
+    before = set(os.listdir(place))
+    with monkeypatch.context() as other:
+        other.setattr(temporary_folders.os, "getuid", lambda: os.geteuid() + 1)
+        remove_left()
+    assert set(os.listdir(place)) == before
+    remove_left()
+    assert set(os.listdir(place)) == before - {f"{PREFIX}theirs"}
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
+@pytest.mark.usefixtures("place")
+def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
+    made = []
+
+    def hurried(**given):
+        made.append(mkdtemp(**given))
+        if len(made) == 2:
+            monkeypatch.undo()
+        elif moment == "before it is opened":
+            os.rmdir(made[0])
+        else:
+            held = os.open
+            monkeypatch.setattr(
+                temporary_folders.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
+            )
+        return made[-1]
+
+    mkdtemp = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", hurried)
+    with temporary_folder() as own:
+        assert str(own) == made[1]
+
+
+def test_no_file_stays_open_and_it_may_be_elsewhere(place):
+    def opened():
+        return len(os.listdir("/proc/self/fd"))
+
+    (place / f"beside/{PREFIX}left").mkdir(parents=True)
+    before = opened()
+    for _ in range(3):
+        with temporary_folder(place / "beside") as own:
+            assert list((place / "beside").iterdir()) == [own]
+            assert opened() == before + 1
+    assert opened() == before

@@ -1,13 +1,18 @@
-"""Benchmarks: that they run at a small size, say what they found, and fail where a target is."""
+"""Benchmarks run at a small size and fail where a target is; tools for trials and processors."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import loaded
+import pandas as pd
 import pytest
 from mirror import MIRROR, needs_mirror
 
@@ -15,7 +20,6 @@ from fedrepro.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-
 import harness  # noqa: E402
 
 ALL = ("training", "matching", "rounds", "planning", "memory", "quick", "checksums")
@@ -26,12 +30,13 @@ def _in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def bench(name: str, folder: Path, *words: object, written: str = "") -> tuple[int, dict]:
+def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
     """Exit status and what was written."""
     script = f"benchmarks/{name}.py"
     done = loaded.python([script, *map(str, words), "--results", str(folder)], ROOT)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.returncode, json.loads((folder / f"{written or name}.json").read_text())
+    (path,) = folder.glob("*.json")
+    return done.returncode, json.loads(path.read_text())
 
 
 def runs(*seconds: float) -> list[harness.Timed]:
@@ -56,18 +61,15 @@ def test_a_missed_target_is_exit_status_1(tmp_path, capsys, bound, status):
     assert {"cpu", "cores", "versions", "revision", "load"} <= set(found["machine"])
 
 
-def test_contenders_run_in_turn():
-    order = []
-    both = {n: harness.timed(lambda n=n: order.append(n) or {}) for n in "ab"}
-    harness.in_turn(both, 3)
-    assert order == [*"ab", *"ab", *"ba", *"ab"]
-
-
-def test_a_benchmark_is_run_as_a_script_of_its_own(capfd):
+def test_a_benchmark_is_a_script_of_its_own_and_contenders_run_in_turn(capfd):
     assert main(["bench", "quick", "--help"]) == 0
     assert "fedrepro bench quick" in capfd.readouterr().out
     assert main(["bench", "matchin"]) == 2
     assert "did you mean 'matching'" in capfd.readouterr().err
+    order = []
+    both = {n: harness.timed(lambda n=n: order.append(n) or {}) for n in "ab"}
+    harness.in_turn(both, 3)
+    assert order == [*"ab", *"ab", *"ba", *"ab"]
 
 
 def test_matching_small(tmp_path):
@@ -79,19 +81,34 @@ def test_matching_small(tmp_path):
 
 
 LIBRARIES = ("MKL", "OpenBLAS", "oneDNN")
-LEARNS, ON_DIGITS = {"accuracy": 0.5}, "--dataset digits --clients 3 --epochs 1"
-TRAINED = {"fedrepro": LEARNS, "loop of slices": LEARNS, "plain loop": {}}
-SPACES = {"neural trial": {"hidden_units": 9}, "second setting": {"hidden_units": 7}}
+
+
+PRODUCTS = {
+    f"{kind}, {library}": {}
+    for kind in ("products", "products with matching")
+    for library in LIBRARIES
+}
+ROUNDS = {"fedrepro": {}, "with matching": {}} | PRODUCTS
 
 
 @pytest.mark.parametrize(
     ("name", "words", "least"),
     [
-        ("training", ON_DIGITS, TRAINED | {f"products by {name}": {} for name in LIBRARIES}),
-        ("gems", "--dataset digits+validation~200 --points 5 --clusters 9 7", SPACES),
+        (
+            *("training", "--dataset digits --clients 3 --epochs 1"),
+            {name: {"accuracy": 0.5} for name in ("fedrepro", "loop of slices")}
+            | {f"products by {name}": {} for name in LIBRARIES},
+        ),
+        (
+            *("gems", "--dataset digits+validation~200 --points 5 --clusters 9 7"),
+            {"neural trial": {"hidden_units": 9}, "second setting": {"hidden_units": 7}},
+        ),
         pytest.param(
             *("revisions", f"--before {ROOT} --works lr-mnist", {"lr-mnist before": {}}),
             marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("rounds", "--workload rm-mlp --rounds 1", ROUNDS), marks=pytest.mark.nightly
         ),
     ],
 )
@@ -102,22 +119,11 @@ def test_benchmarks_run_small(tmp_path, name, words, least):
         assert all(made[key] >= value for key, value in values.items())
 
 
-@pytest.mark.nightly
-def test_rounds_of_the_papers_small(tmp_path):
-    words = ("--runs", 1, "--workload", "rm-mlp", "--rounds", 1)
-    _, found = bench("rounds", tmp_path, *words, written="rounds-rm-mlp")
-    kinds = ("products", "products with matching")
-    products = {f"{kind}, {library}" for kind in kinds for library in LIBRARIES}
-    assert set(found["contenders"]) == {"fedrepro", "with matching"} | products
-    assert [target["bound"] for target in found["targets"]] == [1.3, 1.3]
-    assert found["settings"]["rounds"] == 1
-
-
 @needs_mirror
 def test_rounds_without_peers(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
     words = ("--runs", 1, "--rounds", 2, "--peers")
-    status, found = bench("rounds", tmp_path, *words, written="rounds-lr-mnist")
+    status, found = bench("rounds", tmp_path, *words)
     assert status == 0
     for name in ("fedrepro", "loop of slices"):
         assert found["contenders"][name]["values"]["accuracy"] > 0.5
@@ -137,7 +143,7 @@ def test_checksums_small(tmp_path):
     assert all(0 < share < 1 for share in found["shares"].values())
 
 
-def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
+def test_peers_that_are_missing_are_named_and_the_population_can_be_planned(tmp_path, monkeypatch):
     import peer
 
     from fedrepro.core.errors import FedreproError
@@ -145,9 +151,6 @@ def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
     with pytest.raises(FedreproError, match="make bench-peers"):
         peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")
-
-
-def test_the_exhibit_of_the_population_can_be_planned(tmp_path):
     import population
     import yaml
 
@@ -181,3 +184,113 @@ def test_outside_of_a_clone_there_are_no_benchmarks(monkeypatch, tmp_path, capsy
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert "only a checkout has the benchmarks; start in its root" in capsys.readouterr().err
+
+
+TOOLS = Path(__file__).parents[2] / "tools"
+moved = runpy.run_path(str(TOOLS / "moved_trials.py"))["moved"]
+raced = runpy.run_path(str(TOOLS / "raced.py"))["raced"]
+
+
+def trials(values: dict[float, list[float]], setting: str, stopped: tuple[float, ...] = ()):
+    """Final accuracies by step size and trial, and where a race stopped a step size."""
+    rows = [
+        (trial, setting + str(lr), "final", "test", metric, value, lr)
+        for lr, given in values.items()
+        for trial, accuracy in enumerate(given)
+        for metric, value in [("accuracy", accuracy), ("stopped_at", 20.0)][: 1 + (lr in stopped)]
+    ]
+    names = ["trial", "setting", "phase", "split", "metric", "value", "training_lr"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def test_a_trial_is_compared_with_itself_however_its_setting_is_written():
+    ours = trials({0.1: [0.90, 0.92], 0.2: [0.50, 0.52]}, "b")
+    recorded = trials({0.1: [0.91, 0.92], 0.2: [0.50, 0.52]}, "a")
+    (row,) = moved(ours, recorded).itertuples()
+    assert (row.metric, row.trials) == ("accuracy", 2)
+    assert row.largest == pytest.approx(0.01)
+    assert row.mean == pytest.approx(0.01 / 4)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_a_race_stopped_is_not_compared_with_what_ran_to_the_end(turned):
+    pair = [
+        trials({0.1: [0.90, 0.92], 0.2: [0.99, 0.99]}, "a"),
+        trials({0.1: [0.91, 0.92], 0.2: [0.20, 0.20]}, "a", stopped=(0.2,)),
+    ]
+    (row,) = moved(*(pair[::-1] if turned else pair)).itertuples()
+    assert row.largest == pytest.approx(0.01)
+
+
+def table(late_bloomer: float) -> pd.DataFrame:
+    """Three rates in two trials of 16 rounds: one leads early, another one at the end."""
+    rows = []
+    for trial in (0, 1):
+        for lr, early, late in ((0.1, 0.6, 0.7), (0.2, 0.5, 0.6), (0.4, 0.1, late_bloomer)):
+            for number in range(1, 17):
+                for split in ("server_validation", "test"):
+                    value = early if number <= 4 else late
+                    rows.append(
+                        {"trial": trial, "round": number, "phase": "round", "split": split,
+                         "metric": "accuracy", "value": value, "training_lr": lr,
+                         "method_name": "fedavg"}
+                    )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_a_setting_that_is_dropped_costs_what_it_has_more_at_the_end():
+    found = raced(table(0.9), "training_lr")
+    assert {trials: len(lost) for trials, lost in found.items()} == {2: 1, 1: 2}
+    assert all(abs(points - 0.2) < 1e-12 for lost in found.values() for points in lost)
+    assert raced(table(0.65), "training_lr") == {2: [None], 1: [None, None]}
+
+
+TOOL = Path(__file__).parents[2] / "tools/other_processors.py"
+# in the place of QEMU: says what it was given, and whose tests fail
+STAND_IN = """#!/bin/sh
+echo "qemu-x86_64: warning: TCG doesn't support requested feature"
+grep -h . "$2/proc/cpuinfo"
+echo "numba $NUMBA_CACHE_DIR; mkl $MKL_CBWR; words $*"
+test "$QEMU_CPU" != "$FAILING"
+"""
+
+
+def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    own = os.environ | {"PATH": f"{folder}:/usr/bin:/bin"} | variables
+    return subprocess.run(
+        [sys.executable, str(TOOL), *words], env=own, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    if platform.machine() != "x86_64":
+        pytest.skip("only x86-64 plays other processors")
+    (tmp_path / "qemu-x86_64").write_text(STAND_IN)
+    (tmp_path / "qemu-x86_64").chmod(0o755)
+    return tmp_path
+
+
+def test_each_processor_has_flags_and_a_cache_of_its_own(stand_in):
+    found = run(stand_in, "tests/unit", "-m", "bytes", MKL_CBWR="COMPATIBLE")
+    assert found.returncode == 0
+    parts = found.stdout.split("== ")[1:]
+    assert [part.splitlines()[0] for part in parts] == ["Haswell-noTSX", "EPYC"]
+    assert len({part.partition("numba ")[2].partition(";")[0] for part in parts}) == 2
+    for part in parts:
+        assert "flags\t\t: avx avx2 fma\n" in part
+        assert "mkl ;" in part  # fedrepro names the branch, as it would there
+        assert part.rstrip().endswith("-k not lstm and not sorting tests/unit -m bytes")
+        assert "warning" not in part
+
+
+@pytest.mark.parametrize("failing", ["Haswell-noTSX", "EPYC"])
+def test_a_failure_on_one_is_a_failure(stand_in, failing):
+    assert run(stand_in, FAILING=failing).returncode == 1
+
+
+def test_without_qemu_it_says_what_it_takes(tmp_path):
+    own = os.environ | {"PATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, str(TOOL)], env=own, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert "qemu-user" in found.stderr

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
-from fedrepro.api import BUDGET
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import rules
@@ -117,7 +116,7 @@ def test_the_leaderboards_of_the_record_come_out_again(version: str, tmp_path: P
         assert path.read_text() == (place / "arena" / path.name).read_text()
 
 
-def test_methods_stand_in_groups(usual) -> None:
+def test_methods_stand_in_groups_of_which_home_names_the_first_of_each_class(usual) -> None:
     _, rows = usual
     good, average, votes = (rows[label] for label in ("good", "average", "votes"))
     assert [one.standing.group for one in (good, rows["alike"], average, votes)] == [1, 1, 2, 1]
@@ -126,9 +125,6 @@ def test_methods_stand_in_groups(usual) -> None:
         assert rows[bound].unranked_reason == "a bound, which has no rank"
     assert (good.standing.verdict, average.standing.verdict) == ("better", "worse")
     assert (good.ahead, average.ahead, good.drawn) == (3, 0, "scenarios and trials")
-
-
-def test_the_home_page_names_the_first_group_of_each_class(usual) -> None:
     table = read_csv(csv_text(table_of(*usual)))
     shown = BoardView(ABOUT | {"missing": ["1-b"]}, table, pd.DataFrame())
     told = answer(shown)
@@ -138,7 +134,7 @@ def test_the_home_page_names_the_first_group_of_each_class(usual) -> None:
     assert answer(BoardView(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
 
 
-def test_a_run_that_failed_is_a_row_that_says_so() -> None:
+def test_failed_runs_and_missing_scenarios_give_no_rank_and_near_bounds_no_score() -> None:
     broken = Part(CASES)
     at = (broken.numbers["method"] == "alike") & (broken.numbers["metric"] == "accuracy")
     broken.numbers.loc[at, "by_trial"] = "0.8 nan 0.8"
@@ -148,16 +144,10 @@ def test_a_run_that_failed_is_a_row_that_says_so() -> None:
     assert table.loc["alike", "failed"] == 3
     assert table.loc["alike", ["group", "Digits, even, 4 clients"]].isna().all()
     assert "alike" not in rows["good"].standing.not_significantly_different
-
-
-def test_a_method_that_lacks_a_scenario_has_no_rank() -> None:
     cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
     _, rows = made(Part(cases))
     assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"
     assert rows["good"].standing.group == 1
-
-
-def test_a_scenario_where_bounds_are_near_has_no_score() -> None:
     found, rows = made(Part(CASES | {"easy": LEVELS | {"pooled": 0.505}}))
     assert [scene.case for scene in found.scenes] == list(CASES)
     assert len(rows["good"].scenes) == 3
@@ -192,12 +182,20 @@ def test_what_others_report_changes_no_other_row() -> None:
     assert len(verified["sent votes"].scenes) == 3
 
 
-def test_other_data_than_the_boards_or_a_missing_bound_are_refused() -> None:
+def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() -> None:
     frozen = BOARD.model_copy(update={"data": {"digits": "other"}})
     with pytest.raises(FedreproError, match="other data called digits"):
         made(Part(CASES), board=frozen)
     with pytest.raises(FedreproError, match="has no 'pooled'"):
         made(Part({"even": {"average": 0.5, "good": 0.8}}))
+
+    class Other(Part):
+        @property
+        def metrics(self) -> pd.DataFrame:
+            return super().metrics.assign(value=0.5)
+
+    with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
+        made(Other(CASES))
 
 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
@@ -232,16 +230,6 @@ def shown_as(found: BoardData) -> BoardView:
     return BoardView(ABOUT, *(read_csv(csv_text(of(found, rows))) for of in made))
 
 
-def test_metrics_of_other_settings_than_the_choice_names_are_refused() -> None:
-    class Other(Part):
-        @property
-        def metrics(self) -> pd.DataFrame:
-            return super().metrics.assign(value=0.5)
-
-    with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
-        made(Other(CASES))
-
-
 def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen() -> None:
     found, rows = made(Part(CASES), board=BOARD.model_copy(update={"each_trial": True}))
     assert found.entries[found.scenes[0]]["good"].accuracy.tolist() == pytest.approx([0.8] * 3)
@@ -268,20 +256,14 @@ def test_a_page_says_what_another_test_gives_and_what_supersedes_it(usual) -> No
     assert "Superseded" not in page
 
 
-# ---------------------------------------------------------------------------------------- ground
-
-
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
 
 
-def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
+def test_the_ground_is_as_it_is_written_and_a_changed_one_is_refused(plan: Plan) -> None:
     require_frozen(plan)
     assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan, "arena", "1"))
-
-
-def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
     file, name = plan.files["arena"], "1-perceptron"
 
     def changed(**settings: object) -> Plan:
@@ -293,14 +275,6 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
         require_frozen(changed(trials=6))
     methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
     require_frozen(changed(methods=methods))
-
-
-def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
-    for point in (point for part in tables_of_board(plan, "arena", "1") for point in part.points):
-        assert set(point.trials.values()) == {5}
-        for measure in point.measures:
-            assert len(measure.settings) <= BUDGET
-            assert measure.choose is None or measure.choose.split == "client_validation"
 
 
 def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:

@@ -36,9 +36,6 @@ def pair(difference, sd=0.01):
 
 clients = partial(by, "clients")
 
-
-# -------------------------------------------------------------------------------------- values
-
 THREE = clients(A={2: 0.7, 5: 0.9, 10: 0.6})
 GRID = {(s, g): 0.9 + 0.1 * s + 0.001 * g for s in (0.1, 1.0) for g in (1.0, 50.0)}
 FLAT = {(s, g): 0.9 + 0.01 * s for s, g in GRID}
@@ -91,9 +88,6 @@ def test_a_form_finds_its_values(given, numbers, wanted):
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
-# ----------------------------------------------------------------------------------- intervals
-
-
 def test_the_interval_is_that_of_a_t_test_on_pairs():
     numbers = pair(0.02)
     frame = numbers["x"].frame.set_index("method")
@@ -117,21 +111,15 @@ def test_what_methods_share_in_a_trial_cancels(given, shapes):
     assert (found.low, found.high) == pytest.approx((0, 0), abs=1e-9)
 
 
-def test_numbers_of_fewer_trials_are_compared_over_those():
+def test_fewer_trials_ratios_and_what_cannot_be_negative_have_their_intervals():
     numbers = clients(A={5: [0.7, 0.9]}, B={5: [0.8, 0.82, 0.97, 0.99]})
     (found,) = check(**BEATS, above=0).statements("x", numbers)
     assert (found.interval(0.95).value, found.trials) == (pytest.approx(0.8 - 0.81), 2)
-
-
-def test_a_ratio_carries_the_errors_of_both():
     (found,) = intervals(check(form="ratio", to="B", at_most=2), pair(0.0))
     assert found.value == pytest.approx(1)
     assert found.high - 1 == pytest.approx(WIDTH / 0.9)
     (certain,) = intervals(check(form="ratio", to="A", at_most=2), pair(0.0))
     assert (certain.low, certain.high) == pytest.approx((1, 1))
-
-
-def test_what_cannot_be_negative_has_no_negative_end():
     numbers = {"x": table(({"clients": 2}, "A", 0.902, "up"), ({"clients": 5}, "A", 0.9, "turn"))}
     (spread,) = intervals(check(form="spread", over=["clients"], above=0), numbers)
     change = {"form": "change", "along": "clients", "above": 0}
@@ -172,9 +160,6 @@ def test_the_smallest_of_nearly_the_best_is_divided_by_all():
         ({"y": wholes(0.0)}, nothing),
     ):
         assert judged(one, numbers | change).missing == missing
-
-
-# ------------------------------------------------------------------------------------ verdicts
 
 
 def rising(rounds):
@@ -232,12 +217,9 @@ def test_a_check_has_its_verdict(given, numbers, wanted):
     assert judged(check(**given), numbers).verdict == wanted
 
 
-def test_the_point_furthest_out_of_bounds_decides():
+def test_the_point_furthest_out_decides_and_a_goal_that_is_lost_again_was_not_surely_reached():
     found = judged(check(**VALUE, above=0.65), THREE)
     assert (found.deciding.statement.at, found.points) == ("x, J = 10", 3)
-
-
-def test_a_goal_that_is_lost_again_was_not_surely_reached():
     single = dict.fromkeys(range(10, 101, 10), 0.2) | {20: 0.9, None: 0.2}
     (found,) = intervals(check(**ROUNDS, above=5), by("round", A=single, B={None: 0.9}))
     assert (found.value, found.low, found.high) == (20, 20, math.inf)
@@ -316,8 +298,6 @@ def test_a_claim_with_readings_says_what_all_of_them_say(readings, wanted):
     assert whole_verdict(readings, "readings") == wanted
 
 
-# ----------------------------------------------------------------------- the paper's own data
-
 LOW, HIGH = clients(A={0: 0.4})["x"], clients(A={0: 0.6})["x"]
 MIXED = Numbers(by("case", A={"MNIST": 0.6, "Digits": 0.4})["x"].frame, stand_ins=("Digits",))
 LESS = {"form": "spread", "over": ["clients"], "minus_exhibit": "y", "above": 0.2}
@@ -344,9 +324,6 @@ BOTH = ABOVE | {"exhibits": ["x", "y"]}
 )
 def test_stand_ins_neither_confirm_nor_refute(given, numbers, stand_ins, wanted):
     assert judged(check(**given), numbers, LOOSE, *stand_ins).verdict == wanted
-
-
-# ------------------------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize(

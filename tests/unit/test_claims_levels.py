@@ -184,9 +184,6 @@ def test_a_correlation_at_its_bound(rho, seed, points, count):
     assert max(counted(Bounds(at_least=rho), found)) <= MOST
 
 
-# ----------------------------------------------------------------------------------- many points
-
-
 def decided(one, numbers, points, rules=STRICT):
     """In how many replicates the check holds, and is refuted, over several points each."""
     found = list(one.statements("x", numbers))
@@ -241,7 +238,7 @@ def test_an_effect_that_is_there_is_found(bound):
     assert refuted == 0
 
 
-def test_contrasts_that_are_repeated_keep_their_means_and_sds():
+def test_contrasts_keep_their_moments_and_means_reach_no_further_than_what_they_can_be():
     """Once over they are as they were; four times over, as many trials and equal moments."""
     rng = np.random.default_rng(17)
     contrast = Contrast(rng.normal(2, 1, (5, 1)), rng.normal(1, 3, (5, 2)))
@@ -254,10 +251,7 @@ def test_contrasts_that_are_repeated_keep_their_means_and_sds():
         assert np.allclose(new.std(0, ddof=1), old.std(0, ddof=1))
         # trials go in the same order, wider about their mean
         assert np.allclose(np.corrcoef(new[:5, 0], old[:, 0])[0, 1], 1)
-
-
-def test_a_mean_of_statements_reaches_no_further_than_the_mean_of_what_they_can_be():
-    """As the spreads of two points: the numbers say little, but neither is below 0 nor above 4."""
+    # As the spreads of two points: the numbers say little, but neither is below 0 nor above 4.
     gains = np.array([[-9.0], [9.0], [7.5]])
     both = [Contrast(gains, gains * 0, least, most) for least, most in ((-1.0, 2.0), (3.0, 6.0))]
     found = mean_of_contrasts(both, 0.95)
@@ -278,9 +272,6 @@ def test_a_claim_on_its_bound_that_is_judged_again_with_more_trials(first, secon
     looked = sure(first, error)
     assert (looked | sure(second, AGAIN * error)).mean() < TWICE
     assert (looked | sure(second, error)).mean() > TWICE  # what the quarter is for
-
-
-# -------------------------------------------------------------------------------- printed values
 
 
 def words(deviation, ours, theirs, tolerance=0.01):

@@ -1,7 +1,8 @@
-"""The command line: what a person sees."""
+"""The command line: what a person sees, and sentences for what can be corrected."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -16,6 +17,17 @@ from synthetic import plan
 
 from fedrepro.cli import printing, workflow_and_slurm
 from fedrepro.cli.main import main
+from fedrepro.core.errors import (
+    LISTED,
+    SHOWN,
+    FedreproError,
+    disk_error,
+    fault,
+    printable,
+    sentence_for,
+    shown,
+    unknown,
+)
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
@@ -236,3 +248,55 @@ def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_pa
     assert "pfnm/figure-2a" in Plan(Config(), load_exhibits(), "tiny").exhibits
     assert main(["exhibits", "--yaml", "pfmn"]) == 2
     assert "unknown paper 'pfmn': did you mean 'pfnm'" in capsys.readouterr().err
+
+
+def test_long_values_are_cut_and_an_unknown_name_gets_the_nearest_one():
+    assert printable("plain — text") == "plain — text"
+    assert printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
+    assert str(FedreproError("one\ntwo")) == "one\\ntwo"
+    assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
+    assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
+    longest = "x" * (SHOWN - 2)  # two marks around it
+    assert shown(longest) == f"'{longest}'"
+    assert shown(longest + "x") == f"'{longest}x…"
+    assert shown([1]) == "[1]"
+    said = str(unknown("method", "averag", ["pfnm", "average"], "a file"))
+    assert said == (
+        "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
+    )
+    assert str(unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
+    assert str(unknown("method", "zz", [])) == "unknown method 'zz': known are none"
+    names = [f"name{i:02}" for i in range(LISTED + 3)]
+    assert "more" not in str(unknown("method", "name", names[:LISTED]))
+    assert str(unknown("method", "name", names)).endswith(" and 3 more")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("path", ["here/file", None])
+def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(number, path):
+    error = OSError(number, "said by the system", path) if path else OSError(number, "said")
+    assert str(sentence_for(error)) == str(disk_error(error, path or "a file"))
+    assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
+
+
+def test_other_errors_are_of_a_file_of_memory_or_faults_of_the_innermost_frame():
+    said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
+    assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
+    for error in (OSError("without a number"), OSError(errno.EINTR, "interrupted")):
+        assert disk_error(error, "x") is None
+    assert sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
+    assert sentence_for(ValueError("anything")) is None
+    words = ("CUDA out of memory", "can't allocate memory", "std::bad_alloc")
+    missed = OSError(errno.ENOMEM, "Cannot allocate memory")
+    for error in (MemoryError(), missed, *map(RuntimeError, words)):
+        told = f"there is not enough memory ({str(error) or 'none is left'}): choose"
+        assert str(sentence_for(error)).startswith(told)
+
+    def inner():
+        raise KeyError("a  name")
+
+    with pytest.raises(KeyError) as raised:
+        inner()
+    line = inner.__code__.co_firstlineno + 1
+    assert f"(KeyError: 'a name', test_cli.py line {line})" in str(fault(raised.value))
+    assert "(KeyError)" in str(fault(KeyError()))

@@ -119,12 +119,15 @@ def test_each_client_answers_on_its_own_examples_in_the_order_asked(given):
     assert np.allclose([answer["mean"][0] for answer in found], own, atol=1e-6)
 
 
-def test_answers_about_own_models_go_with_them(given):
+def test_answers_about_own_models_go_with_them_and_half_of_a_symmetric_matrix_is_sent(given):
     """No message of their own, and no second exchange; half of a symmetric matrix is counted."""
     given.clients.query(sums)
     spent = given.clients.ledger.spent
     assert spent.traffic == Traffic(bytes_up=4 * (8 + 4 * FEATURES + 4 * 15))
     assert (spent.exchanges, spent.passes, spent.seconds > 0) == (0, 1, True)
+    for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
+        assert size_of(np.ones(shape)) == 8 * numbers
+    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
 def test_weights_that_are_sent_for_it_are_counted_once(given):
@@ -140,12 +143,6 @@ def test_weights_that_are_sent_for_it_are_counted_once(given):
         given.clients.query(mean_weight, asked, chosen)
         assert given.clients.ledger.spent.traffic == Traffic(times, times, times * 4, down)
     assert given.clients.ledger.spent.exchanges == 3
-
-
-def test_of_a_symmetric_matrix_half_is_sent():
-    for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
-        assert size_of(np.ones(shape)) == 8 * numbers
-    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
 ANSWERS = {"needs": {"client_answers"}}
@@ -231,12 +228,20 @@ def test_further_hidden_layers_are_trained_with_the_networks_dropout(rate):
     assert all(np.allclose(found[name], plainly[name], atol=1e-5) for name in found)
 
 
-def test_heads_may_start_otherwise_than_networks_do():
+def test_heads_may_start_otherwise_and_no_hidden_layers_are_said():
     """Tenfold weights to start from are still there after a step of almost nothing."""
     given = {"epochs": 1, "lr": 1e-9}
     one, ten = (clients_of().train_heads(BODY, HERE, weight_sd=sd, **given) for sd in (0.05, 0.5))
     assert np.allclose(10 * one["weight0"], ten["weight0"], atol=1e-5)
     assert np.abs(one["bias0"]).max() < 1e-6
+    for body in (
+        {},
+        {"weight0": BODY["weight0"][0], "bias0": BODY["bias0"][0]},
+        {"weight0": BODY["weight1"], "bias0": BODY["bias1"]},
+        {**BODY, "bias1": BODY["bias0"]},
+    ):
+        with pytest.raises(FedreproError, match="not fully connected layers of one network on 6"):
+            clients_of().train_heads(body, HERE, epochs=1)
 
 
 def test_the_body_goes_down_and_output_layers_come_up():
@@ -258,17 +263,6 @@ def test_clients_train_in_a_round_alone(clients, start):
         with pytest.raises(FedreproError, match="clients train in a round"):
             work(given, RngKey(0), epochs=1)
         work(given, HERE, epochs=1)
-
-
-def test_what_are_no_hidden_layers_is_said():
-    for body in (
-        {},
-        {"weight0": BODY["weight0"][0], "bias0": BODY["bias0"][0]},
-        {"weight0": BODY["weight1"], "bias0": BODY["bias1"]},
-        {**BODY, "bias1": BODY["bias0"]},
-    ):
-        with pytest.raises(FedreproError, match="not fully connected layers of one network on 6"):
-            clients_of().train_heads(body, HERE, epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +313,7 @@ def moved(clients, start, private, rng=ROUND, **given):
     return clients.train(start, rng, private=private, **{"epochs": 1, "terms": [Offset()], **given})
 
 
-def test_a_shared_start_has_private_tensors_beside_it(clients, start):
+def test_private_tensors_stand_beside_a_shared_start_and_are_asked_for_by_name(clients, start):
     """The same as with a copy of the start for each client."""
     private = shifts(clients)
     copies = {name: np.repeat(value, clients.count, 0) for name, value in start.items()}
@@ -329,9 +323,16 @@ def test_a_shared_start_has_private_tensors_beside_it(clients, start):
     assert not same(shared.private, private)
     assert same(shared.private, copied.private)
     assert same(shared.tensors, copied.tensors)
+    for private, words in (
+        (None, r"have private tensors \['shift'\], but \[\] were"),
+        ({**shifts(clients), "other": np.zeros((4, 1))}, r"\['other', 'shift'\] were handed over"),
+        ({"shift": np.zeros((1, 3))}, r"'shift' must have shape \(4, 3\), .* not \(1, 3\)"),
+    ):
+        with pytest.raises(FedreproError, match=words):
+            moved(clients, start, private)
 
 
-def test_private_tensors_are_not_averaged(clients, start):
+def test_private_tensors_go_on_are_not_averaged_and_stay_where_a_client_fails(clients, start):
     private, weights = shifts(clients), [0.1, 0.2, 0.3, 0.4]
     each = moved(clients, start, private)
     mean = clients.average(start, ROUND, weights, epochs=1, terms=[Offset()], private=private)
@@ -339,18 +340,12 @@ def test_private_tensors_are_not_averaged(clients, start):
     assert set(mean.tensors) == set(start)
     for name, value in mean.tensors.items():
         assert np.allclose(value[0], np.tensordot(weights, each.tensors[name], 1), atol=1e-6)
-
-
-def test_private_tensors_that_come_back_go_on_from_where_they_were(clients, start):
-    """What a client keeps between rounds does not depend on who else is chosen."""
+    # What a client keeps between rounds does not depend on who else is chosen.
     private = shifts(clients)
     first = moved(clients, start, private)
     alone = moved(clients, start, {"shift": private["shift"][[2]]}, chosen=[2])
     assert np.array_equal(alone.private["shift"], first.private["shift"][[2]])
     assert not same(moved(clients, start, first.private).private, first.private)
-
-
-def test_private_tensors_of_a_failed_client_are_those_it_had(clients, start):
     private = shifts(clients)
     well = moved(clients, start, private).private["shift"]
     private["shift"][1] = 3e38
@@ -394,16 +389,6 @@ def test_terms_see_what_was_received(clients, start):
     assert len(seen) > 1
 
 
-def test_private_tensors_are_asked_for_by_name_and_shape(clients, start):
-    for private, words in (
-        (None, r"have private tensors \['shift'\], but \[\] were"),
-        ({**shifts(clients), "other": np.zeros((4, 1))}, r"\['other', 'shift'\] were handed over"),
-        ({"shift": np.zeros((1, 3))}, r"'shift' must have shape \(4, 3\), .* not \(1, 3\)"),
-    ):
-        with pytest.raises(FedreproError, match=words):
-            moved(clients, start, private)
-
-
 WINDOW, CODES, COUNT = 6, 5, 24
 MODEL = components("model")["char_lstm"].spec({"embedding": 3, "units": 4, "predict": "all"})
 NETWORK = network_of(MODEL, (WINDOW,), CODES)
@@ -433,7 +418,7 @@ def literal(weights, split):
     return plain.lstm(alone, x, 2, all_positions=True), torch.tensor(after)
 
 
-def test_accuracy_is_over_all_characters(split, weights):
+def test_clients_evaluate_and_differentiate_over_all_characters_and_so_is_accuracy(split, weights):
     logits, after = literal(weights, split)
     right = (logits.argmax(1) == after).numpy()
     model = GlobalModel(MODEL, weights)
@@ -442,9 +427,6 @@ def test_accuracy_is_over_all_characters(split, weights):
     assert numbers["accuracy", "train"] == right.mean()
     clients = [right[rows].mean() for rows in split.rows]
     assert numbers["accuracy_clients", "train"] == pytest.approx(np.mean(clients))
-
-
-def test_clients_evaluate_and_differentiate_over_all_characters(split, weights):
     logits, after = literal(weights, split)
     each = functional.cross_entropy(logits, after, reduction="none").mean(1)
     right = (logits.argmax(1) == after).double().mean(1)

@@ -160,17 +160,9 @@ def test_files_have_the_form_that_their_names_say(files):
         assert combined(*words, *others) == wanted
 
 
-def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
-    from safetensors.torch import save_file
-
-    from fedrepro.stages.user_models.user_files import read_state
-
-    state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
-    save_file(state, tmp_path / "deep.safetensors")
-    assert list(read_state(tmp_path / "deep.safetensors")) == list(state)
-
-
-def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files):
+def test_models_may_be_named_by_a_pattern_and_layers_are_in_the_order_of_their_numbers(
+    files, tmp_path
+):
     words = ["average", "--labels", "counts.csv"]
     wanted = combined(*words, *files)
     for folder in ("runs [1]", "a,b"):
@@ -180,6 +172,13 @@ def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files):
     for pattern in ("client*.pt", "runs [1]/client*.pt", "runs [1]/client[0-4].pt"):
         assert combined(*words, pattern) == wanted
     assert combined(*words, *(f"a,b/{name}" for name in files)) == wanted
+    from safetensors.torch import save_file
+
+    from fedrepro.stages.user_models.user_files import read_state
+
+    state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
+    save_file(state, tmp_path / "deep.safetensors")
+    assert list(read_state(tmp_path / "deep.safetensors")) == list(state)
 
 
 def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_the_same(
@@ -312,9 +311,6 @@ def test_networks_without_biases_are_read_and_written_without():
     ):
         with pytest.raises(FedreproError, match=sentence):
             LocalModels.from_state_dicts(states, model=model)
-
-
-# ------------------------------------------------------------------------- what is refused
 
 
 def layers(*shapes: tuple[int, int], names: str = "abcdef") -> dict[str, torch.Tensor]:

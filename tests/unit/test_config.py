@@ -1,4 +1,4 @@
-"""The typed config, and the sentences for what it does not allow."""
+"""The typed config, sentences for what it does not allow, and mistakes that block nothing else."""
 
 from __future__ import annotations
 
@@ -6,25 +6,39 @@ from pathlib import Path
 
 import pytest
 import yaml
+from synthetic import FILES as read_files
+from synthetic import plan, undrawn, workplace
 
+from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import DEEPEST, parse_yaml
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
+from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 from fedrepro.planning.config import (
+    Config,
     ExhibitFile,
     load_config,
     load_exhibits,
     merge,
     read_config,
     require_yaml,
+    table_names,
 )
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, require_frozen, tables_of_board
+from fedrepro.stages.figures_and_pages import draw_board as board
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_repositorys_config_is_valid():
+def test_the_repositorys_config_is_valid_the_environment_wins_and_one_exhibit_needs_no_list(
+    monkeypatch,
+):
     assert load_config(ROOT / "config/config.yaml") == read_config({})
+    plan = Plan(read_config({"exhibits": "pfnm/figure-2a"}), load_exhibits(), "tiny")
+    assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
+    for set_there, used in (("", "here"), ("there", "there")):
+        monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
+        assert read_config({"mirror": "here"}).mirror_folder() == used
 
 
 @pytest.mark.parametrize(
@@ -42,11 +56,6 @@ def test_the_repositorys_config_is_valid():
 def test_bad_config_is_a_sentence(values, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_config(values)
-
-
-def test_one_exhibit_may_be_named_without_a_list():
-    plan = Plan(read_config({"exhibits": "pfnm/figure-2a"}), load_exhibits(), "tiny")
-    assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
 
 
 @pytest.mark.parametrize(
@@ -80,13 +89,7 @@ def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
         load_exhibits(tmp_path)["config"]
 
 
-def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):
-    for set_there, used in (("", "here"), ("there", "there")):
-        monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
-        assert read_config({"mirror": "here"}).mirror_folder() == used
-
-
-def test_mappings_merge_and_another_component_replaces():
+def test_mappings_merge_and_a_missing_key_says_where():
     below = {"dataset": {"name": "mnist", "validation": 5}, "sweep": {"a": [1]}, "trials": 2}
     for change, whole in (
         ({"dataset": {"name": "digits"}}, {"dataset": {"name": "digits"}}),
@@ -94,9 +97,6 @@ def test_mappings_merge_and_another_component_replaces():
         ({"sweep": {"a": [2]}, "trials": 3}, {"sweep": {"a": [2]}, "trials": 3}),
     ):
         assert merge(below, change) == below | whole
-
-
-def test_a_missing_key_of_an_exhibit_says_where():
     file = ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
     with pytest.raises(FedreproError, match=r"config/exhibits/p.yaml, f at scale quick: the key"):
         file.settings("f", "quick")
@@ -125,10 +125,8 @@ def test_exhibits_as_yaml_say_the_same(tmp_path):
     assert not files
 
 
-# ------------------------------------------------------------------------------------------- YAML
-
 FOLDERS = ("config", "profiles", "src", "tests", "workflow", "envs", ".github")
-FILES = sorted(
+YAML_FILES = sorted(
     path
     for folder in FOLDERS
     for form in ("*.yaml", "*.yml")
@@ -137,7 +135,7 @@ FILES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", [*FILES, ROOT / "CITATION.cff"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*YAML_FILES, ROOT / "CITATION.cff"], ids=lambda path: path.name)
 def test_files_say_what_the_plain_reader_finds(path):
     """And no key stands twice in one, of which that reader says nothing."""
     assert parse_yaml(path.read_text()) == yaml.safe_load(path.read_text())
@@ -183,3 +181,155 @@ def test_a_key_of_its_own_goes_before_a_merged_one():
     text = "a: {b: {c: &x {<<: &y {d: 1, e: 1}, d: 2}}}\nf: {<<: *x, e: 3}\ng: {<<: [*x, *y]}"
     assert parse_yaml(text) == yaml.safe_load(text)
     assert parse_yaml(text)["f"] == {"d": 2, "e": 3}
+
+
+__all__ = ["undrawn", "workplace"]
+FILES = read_files()
+
+
+def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:
+    """The repository's files with other settings of one exhibit."""
+    file = FILES[paper]
+    exhibits = file.exhibits | {name: file.exhibits[name] | settings}
+    return FILES | {paper: file.model_copy(update={"exhibits": exhibits})}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+def test_the_exhibits_of_the_repository_have_none(scale):
+    assert plan(scale).mistakes == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"drawing": "pie"}, {"methods": [{"name": "pfmn"}]}, {"at": {"tiny": 3}}, {"scales": "all"}],
+)
+def test_all_others_are_planned_as_before(settings):
+    files = broken("pfnm", "figure-3a", **settings)
+    whole, made = plan(), Plan(Config(), files, "tiny")
+    assert set(whole.exhibits) - set(made.exhibits) == {"pfnm/figure-3a"} == set(made.broken)
+    assert [e.key for e in made.selected] == [e.key for e in whole.selected]
+    assert made.metrics_files(made.exhibits["pfnm/figure-2a"]) == whole.metrics_files(
+        whole.exhibits["pfnm/figure-2a"]
+    )
+    (sentence,) = made.mistakes
+    assert sentence.startswith("pfnm/figure-3a is left out: ")
+    assert table_names(files) == table_names(FILES)
+
+
+def test_who_asks_for_it_is_told():
+    for wanted, name in (
+        ("all", "figure-3a"),
+        (["pfnm/figure-2a", "pfnm/figure-3a"], "figure-3a"),
+        ("headline", "figure-2a"),
+    ):
+        files = broken("pfnm", name, drawing="pie")
+        with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
+            Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
+
+
+SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
+
+
+@pytest.fixture
+def unread(tmp_path, monkeypatch):
+    """Files of one's own that cannot be read, one of them in the place of FedAvg's."""
+    (tmp_path / "config/exhibits").mkdir(parents=True)
+    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL.replace("headline: true, ", ""))
+    (tmp_path / "config/exhibits/fedavg.yaml").write_text("paper: [")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "config/exhibits/mine.yaml"
+
+
+def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys):
+    files = load_exhibits()
+    assert set(FILES) - set(files) == {"fedavg"}
+    assert set(files.unread) == {"fedavg", "mine"}
+    whole, made = plan(), Plan(Config(), files, "tiny")
+    assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
+    assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
+    made = Plan(Config(), files, "paper")
+    require_printed(made)
+    require_frozen(made)
+    told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
+    unread.with_name("fedavg.yaml").unlink()
+    files = load_exhibits()
+    for wanted in ("all", ["pfnm/figure-2a", "mine/one"]):
+        with pytest.raises(FedreproError, match=told):
+            Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
+    with pytest.raises(FedreproError, match=told):
+        board("mine/1", "tiny", unread.parent, unread.parent / "1")
+    assert main(["record", "mine/one"]) == 2
+    (unread.parents[1] / "config.yaml").write_text("seed: 0")
+    assert main(["exhibits"]) == 0
+    assert "exhibits of mine are left out: " in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
+    unread.write_text(SMALL)
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+    unread.unlink()
+    unread.mkdir()
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+
+
+@pytest.mark.usefixtures("workplace")
+def test_printed_values_and_boards_of_others_are_checked_as_before():
+    printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
+    require_printed(printed)
+    name = FILES["arena"].parts("1", "paper")[0]
+    made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
+    require_frozen(made)
+    with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
+        tables_of_board(made, "arena", "1")
+
+
+HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"
+NOWHERE = "table-1,case=nobody,FedAvg,accuracy,test,0.9,,,\n"
+
+
+@pytest.fixture
+def own_published(tmp_path, monkeypatch):
+    """The folder of what papers print, and say, as one's own files."""
+    folder = tmp_path / "config/published"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("scale", "file", "content", "told"),
+    [
+        ("paper", "fedavg.csv", HEAD + NOWHERE, "line 2"),
+        ("tiny", "fedavg.csv", "exhibit;cell\n", "its columns are"),
+        ("tiny", "fedavg.csv", b"exhibit\xff", "cannot be read"),
+        ("quick", "fedavg.yaml", "claims: [", "is not valid YAML"),
+    ],
+)
+def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
+    own_published, scale, file, content, told
+):
+    (own_published / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    made = Plan(Config(exhibits=["pfnm/figure-2a"]), FILES, scale)
+    leave_out_mistaken(made)
+    assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]
+    (sentence,) = made.mistakes
+    assert sentence.startswith(f"exhibits of fedavg are left out: config/published/{file}")
+    assert told in sentence
+    assert made.splits == plan(scale).splits  # runs that others share are measured as before
+    asked = Plan(Config(exhibits=["fedavg/table-1"]), FILES, scale)
+    leave_out_mistaken(asked)
+    with pytest.raises(FedreproError, match=told):
+        asked.selected  # noqa: B018
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_changed_ground_hides_its_own_leaderboard_alone():
+    made = Plan(
+        Config(exhibits=["pfnm/figure-2a"]), broken("arena", "1-perceptron", trials=6), "paper"
+    )
+    leave_out_mistaken(made)
+    assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]
+    (sentence,) = made.mistakes
+    assert "the ground of arena/1 changed" in sentence

@@ -1,9 +1,12 @@
-"""What holds for every method, whichever there are: a new file is held to it by itself.
+"""What holds for every method, whichever there are; `fedrepro check-method` finds broken promises.
 
 That it learns is not asked of every method: learns.yaml lists those of which it is.
 """
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +24,14 @@ from contract import (
 from exact import read_kept
 from problems import problem
 
+from fedrepro.api import NEEDS
+from fedrepro.cli.main import main
+from fedrepro.core import plugins
+from fedrepro.core.registry import components
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.stages.user_models import method_contract as held
+from fedrepro.stages.user_models.check_method import check_method, methods_of
+from fedrepro.training.federation.clients import Clients, GraphNodes
 
 LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]
@@ -50,12 +59,8 @@ def test_the_settings_that_a_comparison_tries_are_settings(name):
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
-def test_a_method_works_with_what_it_declares_and_predicts(name, given):
+def test_a_method_does_with_what_it_declares_changes_nothing_and_repeats_itself(name, given):
     held.predicts(quick(name), suited(name, given))
-
-
-@pytest.mark.parametrize("name", ONE_SHOT)
-def test_a_method_changes_nothing_and_repeats_itself(name, given):
     held.repeats(quick(name), suited(name, given))
 
 
@@ -74,12 +79,9 @@ def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, fitting
     held.goes_on(METHODS[name], fitting)
 
 
-def test_only_methods_that_are_there_are_held_to_learn():
-    assert set(LEARNS) <= set(METHODS)
-
-
 @pytest.mark.parametrize("name", LEARNS)
 def test_it_beats_chance_on_an_easy_problem(name):
+    assert name in METHODS
     how = LEARNS[name]
     own = problem_for(name, shared_init=how.get("shared_start", False))
     models = models_of(name, own, how.get("values", {}))
@@ -91,3 +93,166 @@ def test_it_beats_chance_on_several_hidden_layers(name):
     deep = problem(hidden=(8, 7), shared_init=LEARNS[name].get("shared_start", False))
     models = models_of(name, deep, LEARNS[name]["deep"])
     assert np.mean([correct(model, as_split(deep)).mean() for model in models]) > 0.5
+
+
+PAGES = ("adding-a-method.md", "adding-a-method-in-rounds.md")
+PAGE = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+MEDIAN = next(code for code in CODE if '@method("median"' in code)
+ROUNDS = next(code for code in CODE if '@method("my_fedavg"' in code)
+PEER = next(code for code in CODE if "class MyNeighbours" in code)
+WALK = next(code for code in CODE if '"my_walk"' in code)
+SAM = next(code for code in CODE if '@method("my_sam"' in code)
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """Checks what a file has."""
+
+    def check(text: str, file: str = "mine.py"):
+        (tmp_path / file).write_text(text)
+        items = methods_of(str(tmp_path / file))
+        return {item.name: check_method(item) for item in items}
+
+    monkeypatch.setenv(plugins.NAMED, "")
+    yield check
+    monkeypatch.setenv(plugins.NAMED, "")
+    components("method")
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (MEDIAN, {"median"}),
+        (ROUNDS, {"my_fedavg", "my_fedavgm"}),
+        (SAM, {"my_sam"}),
+        (PEER, {"my_neighbours"}),
+        (WALK, {"my_walk"}),
+    ],
+)
+def test_the_methods_of_the_page_pass(found, text, names):
+    checked = found(text)
+    assert set(checked) == names
+    for one in checked.values():
+        assert len(one.findings) >= 2
+        assert one.passes, one.findings
+        assert not one.at_chance
+
+
+def test_the_page_names_what_clients_do_and_what_that_needs():
+    """A method of `Clients` that is new, or gone, is missed here."""
+    rows = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, re.M)
+    named = set(re.findall(r"`(\w+)", " ".join(first for first, _ in rows)))
+    public = {name for of in (Clients, GraphNodes) for name in vars(of) if not name.startswith("_")}
+    fields = set(GraphNodes.__dataclass_fields__)
+    assert named - {"clients", "peers"} == public | fields
+    needs = set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows)))
+    assert needs <= set(NEEDS)
+
+
+(BODY,) = re.findall(r"^    tensors = .*\n", MEDIAN, re.M)
+HELD = "        held = info.example_counts[chosen]\n"
+COUNTING = """        self.calls = getattr(self, "calls", 0) + 1
+        held = info.example_counts[chosen] + self.calls * np.arange(len(chosen))
+"""
+RESULT = "GlobalModel(clients.model, tensors)"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (changed(MEDIAN, '    """median_j w_j, weight by weight."""\n', ""), "no first line"),
+        (changed(MEDIAN, BODY, BODY + "    clients.tensors['bias0'][:] = 0\n"), "it changes"),
+        (changed(MEDIAN, "np.median(value, axis=0)[None]", "np.random.rand(1, *value.shape[1:])"
+                 ".astype('f')"), "a second call makes another"),
+        (changed(MEDIAN, BODY, BODY + "    print(info.label_counts.sum())\n"),
+         r"mine\.py, line 1\d, .*; info\.label_counts is None where `needs` does not declare it"),
+        (changed(MEDIAN, "axis=0)[None]", "axis=0)[None, ..., 1:]"),
+         "its networks cannot predict, with tensors of shapes {'weight0': "),
+        (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
+        (changed(MEDIAN, BODY, BODY + "    tensors['bias0'] = tensors['bias0'] * np.nan\n"),
+         "with numbers that are not finite"),
+        (changed(MEDIAN, f"return {RESULT}", "return None"), "makes no global model of these 5"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 10)) * 2)"),
+         "do not add up to 1"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 9)))"),
+         "its networks cannot predict|weights are"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, diagnostics={'luck': 1.0})"),
+         "which its decorator does not declare"),
+        (changed(changed(MEDIAN, 'label="', "needs={'client_answers'}, sends='x', label=\""),
+                 BODY, BODY + "    info.clients.data\n"), "a method reads `clients.data`"),
+        (changed(ROUNDS, '        return {"weights": {k: v / found.weight for',
+                 '        state["weights"]["bias0"][:] = 0\n        return {"weights": {k: v / '
+                 "found.weight for"), "changes the state"),
+        (changed(ROUNDS, HELD, COUNTING), "comes to another one"),
+    ],
+)  # fmt: skip
+def test_a_broken_promise_is_found_out(found, text, told):
+    whys = [why for one in found(text).values() for _, why in one.findings if why]
+    assert any(re.search(told, why) for why in whys), whys
+
+
+def test_it_says_what_methods_of_any_kind_see_send_and_cost(found, capsys, tmp_path):
+    assert main(["check-method", "regmean"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("numbers that clients compute", "asks for", "second moments of layer inputs",
+                  "1 exchange;", "1.0 times a client's examples", "1,510 weights",
+                  "regmean: passes all 5 checks"):  # fmt: skip
+        assert words in said, words
+    (tmp_path / "bad.py").write_text(changed(MEDIAN, f"return {RESULT}", "return 3"))
+    assert main(["check-method", str(tmp_path / "bad.py")]) == 1
+    said = capsys.readouterr().out
+    assert "FAILS" in said
+    assert "median: fails 3 of 4 checks" in said
+    several = check_method(components("method")["best_client"])
+    assert several.passes
+    assert 0 < several.numbers["accuracy"] < 1
+    rounds = check_method(components("method")["fedavg"])
+    assert (rounds.rounds, rounds.numbers["rounds"]) == (5, 5)
+    assert rounds.numbers["bytes_up"] > 0
+    assert check_method(components("method")["pooled"]).clients == 1
+
+
+PARTITION = """
+from fedrepro.core.registry import register
+
+@register('partition', 'mine', version=1)
+def mine(examples, rng):
+    'No one.'
+"""
+
+
+NEEDING = changed(MEDIAN, "*, rng: RngKey)", "*, rng: RngKey, share: Annotated[float, Arg('x')])")
+IMPORTS = "from typing import Annotated\nfrom fedrepro.core.spec import Arg\nimport numpy"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (changed(MEDIAN, "label=", "models={'cnn'}, label="), "combines cnn only"),
+        (changed(NEEDING, "import numpy", IMPORTS), "has no default for 'share'"),
+        (PARTITION, "has no method"),
+    ],
+)
+@pytest.mark.usefixtures("found")
+def test_what_cannot_be_checked_is_a_sentence(text, told, capsys, tmp_path):
+    (tmp_path / "odd.py").write_text(text)
+    assert main(["check-method", str(tmp_path / "odd.py")]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("found")
+def test_an_accuracy_at_chance_is_said(tmp_path, capsys):
+    path = tmp_path / "zero.py"
+    path.write_text(changed(MEDIAN, "np.median(value, axis=0)[None]", "0 * value[:1]"))
+    assert main(["check-method", str(path)]) == 0  # what is asked of every method, a bound too
+    said = capsys.readouterr().out
+    assert re.search(r"accuracy +│ not above chance \(1\d\.\d %\); ", said)
+    assert re.search(r"median: passes all 4 checks, but its accuracy on digits is not above", said)
+    assert main(["check-method", "average"]) == 0
+    assert "above chance" not in capsys.readouterr().out

@@ -147,8 +147,6 @@ def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_pa
     forget()
 
 
-# ------------------------------------------------------------------------------------- killed
-
 KILLED = 9
 TABLE = "dense/readme-cifar10"
 

@@ -57,9 +57,6 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-# ----------------------------------------------------------------------------------------- mnist
-
-
 @needs_mirror
 @pytest.mark.nightly
 def test_mnist_is_what_was_published(tmp_path):
@@ -145,9 +142,6 @@ def test_damaged_mnist_files_are_named(small_mnist):
             arrays_of("mnist", small_mnist)
 
 
-# ---------------------------------------------------------------------------------------- digits
-
-
 def test_digits_are_all_there_and_split_by_class():
     from sklearn.datasets import load_digits
 
@@ -161,9 +155,6 @@ def test_digits_are_all_there_and_split_by_class():
     for split in SPLITS:
         exact = np.bincount(bunch.target) * len(arrays.y[split]) / bunch.target.size
         assert np.abs(np.bincount(arrays.y[split]) - exact).max() < 1.5
-
-
-# ----------------------------------------------------------------------------- the prepared form
 
 
 def small_arrays(seed: int = 0) -> Arrays:
@@ -234,7 +225,7 @@ def test_equal_data_have_equal_bytes_and_one_pixel_changes_the_checksum(tmp_path
     assert load_prepared(tmp_path / "a").checksum != load_prepared(tmp_path / "c").checksum
 
 
-def test_damage_is_found_when_opening(prepared):
+def test_damage_is_found_when_opening_and_a_folder_that_was_not_finished_is_none(prepared):
     for name in PREPARED_FILES:
         path = prepared / name
         good = path.read_bytes()
@@ -243,6 +234,10 @@ def test_damage_is_found_when_opening(prepared):
             with pytest.raises(FedreproError, match=f"{name} cannot be read"):
                 load_prepared(prepared)
         path.write_bytes(good)
+    writing = "fedrepro.data.prepared.artifacts.write_array"
+    with pytest.raises(KeyboardInterrupt), patch(writing, side_effect=KeyboardInterrupt):
+        prepare(prepared, small_arrays(1))
+    assert not (prepared / "dataset.json").exists()
 
 
 def test_folders_that_are_of_other_data_are_refused(tmp_path):
@@ -272,13 +267,6 @@ def test_a_flipped_bit_is_found_when_its_array_is_used_and_not_before(prepared):
     for use in (lambda: found.raw("train"), lambda: found.inputs("train"), found.require_whole):
         with pytest.raises(FedreproError, match=r"train_x.npy cannot.*delete the folder"):
             use()
-
-
-def test_a_folder_that_was_not_finished_does_not_pass_for_one(prepared):
-    writing = "fedrepro.data.prepared.artifacts.write_array"
-    with pytest.raises(KeyboardInterrupt), patch(writing, side_effect=KeyboardInterrupt):
-        prepare(prepared, small_arrays(1))
-    assert not (prepared / "dataset.json").exists()
 
 
 NOT_FINITE = np.zeros((12, 2, 3), np.float32)
@@ -312,9 +300,6 @@ def test_arrays_of_another_form_are_refused(changes, sentence):
     changed = {k: {**vars(good)[k], "test": v} if k in "xy" else v for k, v in changes.items()}
     with pytest.raises(FedreproError, match=sentence):
         replace(good, **changed)
-
-
-# ------------------------------------------------------------------- sharing out whole examples
 
 
 @given(
@@ -392,9 +377,6 @@ def test_numbers_and_targets_are_kept_as_they_are_and_some_must_be_there(tmp_pat
         replace(arrays, y=unknown)
 
 
-# ------------------------------------------------------------------------- table and components
-
-
 def test_raw_files_are_in_the_table_under_their_licence_with_what_they_unpack_to():
     for component in components("dataset").values():
         given = component.meta["files"]
@@ -442,7 +424,9 @@ def test_a_row_is_typed_and_one_that_makes_no_sense_is_named(tmp_path, column, t
         table_of(tmp_path / "t.csv", **{column: text})
 
 
-def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
+def test_an_absent_table_is_said_and_a_file_gets_as_large_as_any_of_its_forms(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     fewer = ",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n"
     absent = r"config/datasets.csv cannot be read .*`fedrepro start FOLDER`"
@@ -454,9 +438,6 @@ def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
         Path("t.csv").write_bytes(content)
         with pytest.raises(FedreproError, match=sentence):
             read_dataset_table(Path(path))
-
-
-def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
     (row,) = read_dataset_table(TABLE)[:1]
     for limits in ((100, 90, None), (90, 100, None)):
         rows = tuple(replace(row, unpacked=most) for most in limits)
@@ -470,10 +451,7 @@ def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
             forms(*names)
 
 
-# ---------------------------------------------------------------------------------------- shapes
-
-
-def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
+def test_shapes_and_speeches_are_the_same_in_all_runs_and_unlike_each_other():
     first, again = (arrays_of("shapes+test~50+train~200") for _ in range(2))
     more = arrays_of("shapes+test~50+train~300")
     assert np.array_equal(first.x["train"], again.x["train"])
@@ -486,9 +464,6 @@ def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
         assert colours.shape[1] == 2
         assert np.ptp(colours, axis=1).max() >= 0.3 * 255 - 1
     assert not np.array_equal(arrays.x["train"], arrays.x["test"])
-
-
-def test_speeches_are_the_same_in_all_runs_and_roles_differ():
     arrays, again = arrays_of("speeches"), arrays_of("speeches")
     x, y, roles = arrays.x["train"], arrays.y["train"], arrays.group("train")
     assert np.array_equal(x, again.x["train"])

@@ -1,4 +1,4 @@
-"""Jobs on one machine share its GPUs: each claims one, and gives it back however it ends."""
+"""Jobs share the GPUs of a machine, and models its memory: each is claimed and given back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import read_token
+from fedrepro.networks.predict import network_of
 from fedrepro.stages.job_log_and_gpu_lock import claim, device_of, visible
+from fedrepro.training.autograd_trainer import activations, block_size
+from fedrepro.training.engine import _add_on_gpu
+from fedrepro.training.loss_terms import Entropy
+from fedrepro.training.optimiser_steps import Layout
+from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
 
 HOLD = """
 import sys, time
@@ -56,17 +64,20 @@ def test_jobs_claim_different_gpus_and_a_killed_one_gives_its_own_back(tmp_path)
             job.wait()
 
 
-def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path):
-    assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
-
-
-def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch, unclaimed):
+def test_a_job_keeps_its_gpu_and_some_share_one_where_that_is_asked_for(
+    tmp_path, monkeypatch, unclaimed
+):
     found = []
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", "2")
     for _ in range(4):
         unclaimed()
         found.append(claim(["a", "b"], tmp_path))
     assert found == [0, 1, 0, 1]
+    assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
+    assert visible(2) == ["GPU-7", "GPU-9"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible(2) == ["0", "1"]
 
 
 @pytest.mark.parametrize("words", ["0", "two", "-1"])
@@ -74,13 +85,6 @@ def test_a_share_that_is_no_number_is_refused(words, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", words)
     with pytest.raises(FedreproError, match=f"FEDREPRO_GPU_JOBS is '{words}'; let it be how many"):
         claim(["a"], tmp_path)
-
-
-def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
-    assert visible(2) == ["GPU-7", "GPU-9"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible(2) == ["0", "1"]
 
 
 def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, unclaimed):
@@ -104,3 +108,58 @@ def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, uncl
 def test_a_gpu_that_is_not_there_is_a_sentence():
     with pytest.raises(FedreproError, match="PyTorch finds no GPU here; set device: cpu"):
         device_of("cuda")
+
+
+GPU = torch.device("cuda")
+
+
+def procedure(model, shape, batch_size=64, terms=()):
+    spec = read_token("training", "sgd")
+    settings = settings_of(spec.component.spec({**spec.values, "batch_size": batch_size}))
+    return Procedure(network_of(read_token("model", model), shape, 10), settings, terms)
+
+
+def test_activations_are_those_of_a_step():
+    lenet = procedure("cnn+channels~6@16+hidden~120@84+padding~valid", (3, 32, 32))
+    convolutions = (6 + 75) * 28**2 + (16 + 150) * 10**2
+    others = 6 * 28**2 + 6 * 14**2 + 16 * 10**2 + 16 * 5**2 + 2 * (120 + 84) + 10
+    assert activations(lenet) == 64 * (convolutions + others)
+    assert activations(procedure("logistic", (3, 2, 1), 8)) == 8 * 10
+    assert activations(procedure("logistic", (3, 2, 1), 8, [Entropy(0.1)])) == 2 * 8 * 10
+
+
+@pytest.mark.parametrize("model", ["mlp+hidden~100", "cnn", "cnn+channels~6@16+hidden~120@84"])
+@pytest.mark.parametrize("models", [1, 50, 2000, 100_000])
+def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
+    memory = 80 * 2**30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, memory))
+    given = procedure(model, (3, 32, 32))
+    size = Layout(given.network.shapes).size
+    for share in (1, 8):
+        monkeypatch.setenv("FEDREPRO_GPU_JOBS", str(share))
+        found = block_size(given, GPU, models)
+        assert 1 <= found <= models
+        held = 4 * found * (3 * size + 2 * activations(given))
+        assert found == 1 or held <= memory / share / 2
+        assert block_size(given, GPU, 1) == 1
+
+
+def test_tensors_are_fetched_once_and_only_the_sum_of_some_models():
+    class Far(dict):
+        asked = 0
+
+        def __getitem__(self, name):
+            self.asked += 1
+            return super().__getitem__(name)
+
+    far = Far(a=torch.ones(2), b=torch.zeros(3))
+    found = LazyGpuTensors(far)
+    assert far.asked == 0
+    found["a"][0] = 7
+    assert found["a"].tolist() == [7, 1]
+    assert far.asked == 1
+    tensors = {"weight": torch.arange(6.0).reshape(3, 2)}
+    tensors["weight"][1] = torch.nan
+    total = {"weight": np.ones((1, 2), np.float32)}
+    _add_on_gpu(total, tensors, np.array([0, 2]), np.array([0.5, 0.25]))
+    assert total["weight"].tolist() == [[1 + 1, 1 + 0.5 + 1.25]]

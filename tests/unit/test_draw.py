@@ -65,11 +65,16 @@ def numbers(workplace):
     return numbers_of(plan())
 
 
-def test_bands_are_one_sample_sd_of_the_csv(numbers):
+def test_bands_are_one_sample_sd_and_looks_differ_by_colour_and_by_marker_with_dash(numbers):
     line = lines(plan().exhibit(KEY), numbers, "accuracy", "test")["U-Ens"]
     rows = numbers.query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
     assert line.sd == rows["sd"].tolist()
     assert line.band[1] == (rows["mean"] + rows["sd"]).tolist()
+    found = [*LINE_STYLES.values(), *FALLBACK_STYLES]
+    assert len({look.colour for look in found}) == len(found)
+    assert len({(look.marker, look.dash) for look in found}) == len(found)
+    assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
+    assert len(line_styles(plan().exhibit(KEY).measures)) == 11
 
 
 def test_every_method_has_a_line_of_its_accuracy_and_those_of_one_size_share_a_named_one():
@@ -100,14 +105,6 @@ def test_every_method_has_a_line_of_its_accuracy_and_those_of_one_size_share_a_n
     found = drawn(values=nothing_merged)
     assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
     assert together in texts(found)
-
-
-def test_looks_differ_by_colour_and_by_marker_with_dash():
-    found = [*LINE_STYLES.values(), *FALLBACK_STYLES]
-    assert len({look.colour for look in found}) == len(found)
-    assert len({(look.marker, look.dash) for look in found}) == len(found)
-    assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
-    assert len(line_styles(plan().exhibit(KEY).measures)) == 11
 
 
 def added(*labels, reference=False):
@@ -201,9 +198,6 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     subprocess.run([sys.executable, "-c", code], check=True)
     for suffix, image in images.items():
         assert Path(f"other{suffix}").read_bytes() == image
-
-
-# ---------------------------------------------------------------------------------- the stage
 
 
 def test_the_stage_writes_exactly_its_outputs_and_the_same_bytes_twice():

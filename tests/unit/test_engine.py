@@ -129,9 +129,6 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr("fedrepro.training.training_settings.PIECE_ROWS", 7)
 
 
-# ---------------------------------------------------------------------------- what a step computes
-
-
 @pytest.mark.parametrize("kind", ["logistic", "dense", "deep"])
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
@@ -179,11 +176,16 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_minibatches(kind, terms, soft
         assert abs(found.loss[j] - float(torch.stack(losses).mean())) < 1e-12
 
 
-def test_soft_targets_are_cross_entropy_against_them():
+def test_soft_targets_are_cross_entropy_and_stored_bytes_are_their_scaled_floats():
     own = training(given=procedure("amsgrad"), dtype=torch.float64)
     shares = 2 * torch.nn.functional.one_hot(own.examples.targets, CLASSES).double()
     own = replace(own, examples=replace(own.examples, targets=torch.softmax(shares, 1)))
     require_plain(own, own.run())
+    own = training()
+    stored = (own.examples.inputs * 255).to(torch.uint8)
+    one = replace(own, examples=Examples(stored, own.examples.targets, 255.0))
+    two = replace(own, examples=replace(own.examples, inputs=stored.float() / 255))
+    require_same(one.run(), two.run())
 
 
 def test_a_loss_beyond_the_smallest_probability_is_finite():
@@ -195,17 +197,6 @@ def test_a_loss_beyond_the_smallest_probability_is_finite():
     found = train(network_of_sizes((1, 2)), examples, [task], procedure(epochs=1), start)
     assert found.loss.tolist() == [200.0]
     assert found.finite.all()
-
-
-def test_stored_bytes_train_as_their_scaled_floats_do():
-    own = training()
-    stored = (own.examples.inputs * 255).to(torch.uint8)
-    one = replace(own, examples=Examples(stored, own.examples.targets, 255.0))
-    two = replace(own, examples=replace(own.examples, inputs=stored.float() / 255))
-    require_same(one.run(), two.run())
-
-
-# ------------------------------------------------------------------------- how the work is cut
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -308,9 +299,6 @@ def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block,
     assert own.only(0).run().memory is None
 
 
-# ------------------------------------------------------------ steps on all examples of a client
-
-
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
 @pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
@@ -359,9 +347,6 @@ def test_a_task_that_cannot_be_trained_is_a_sentence(changes, more, sentence):
         own.run(**more)
 
 
-# --------------------------------------------------------------------------------- early stopping
-
-
 def stopping(kind="dense", name="amsgrad", dtype=torch.float32, **values):
     given = procedure(name, **{"epochs": 25, "patience": 2, **values})
     return training(kind, given, dtype, spread=0.6)
@@ -388,14 +373,23 @@ def test_a_model_that_stopped_is_one_that_was_to_take_its_steps(path, batch):
     assert replace(own, given=counted.given).run().steps.tolist() == planned
 
 
-def test_an_average_is_of_models_as_they_stopped():
+def test_an_average_is_of_models_as_they_stopped_and_leaves_out_what_is_not_finite():
     own = stopping()
     each, found = own.run().tensors, own.average([1 / 6] * 6).tensors
     for key, value in each.items():
         assert np.allclose(found[key][0], value.mean(0), atol=1e-6)
-
-
-# ----------------------------------------------------------------------- models that are not finite
+    own, weights = training(), [0.1, 0.2, 0.3, 0.15, 0.2, 0.05]
+    well = own.run()
+    own.examples.inputs[own.tasks[2].rows] = float("nan")
+    found = own.average(weights)
+    assert (found.finite.sum(), found.weight) == (5, pytest.approx(0.7))
+    for name, value in found.tensors.items():
+        wanted = sum(weights[j] * well.tensors[name][j] for j in (0, 1, 3, 4, 5))
+        assert np.allclose(value[0], wanted, atol=1e-6)
+    own.examples.inputs.fill_(float("nan"))
+    found = own.average(weights)
+    assert (found.weight, found.finite.sum()) == (0.0, 0)
+    assert not any(value.any() for value in found.tensors.values())
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
@@ -427,7 +421,7 @@ def test_the_step_of_failing_is_the_first_with_a_loss_that_is_not_finite(kind):
         found.checked()
 
 
-def test_weights_that_leave_the_numbers_in_the_last_step_are_not_finite():
+def test_weights_that_leave_the_numbers_in_the_last_step_or_by_a_term_are_not_finite():
     own = training(given=procedure(lr=1e38, epochs=1, batch_size=40)).only(0)
     own.examples.inputs.mul_(1e4)
     found = own.run()
@@ -435,6 +429,11 @@ def test_weights_that_leave_the_numbers_in_the_last_step_are_not_finite():
     assert found.finite.tolist() == [False]
     with pytest.raises(FedreproError, match="client 0 in trial 0 is not finite at step 2; lower"):
         found.checked()
+    own = training(given=procedure(epochs=1, batch_size=64))
+    found = own.run(terms=[Poison()])
+    firsts = [own.examples.inputs[epoch_order(task, 0)[0], 0] for task in own.tasks]
+    assert found.finite.tolist() == [bool(first >= 0.5) for first in firsts]
+    assert found.failed_at.tolist() == [-1 if first >= 0.5 else 0 for first in firsts]
 
 
 class Poison:
@@ -447,26 +446,3 @@ class Poison:
 
     def loss(self, look):
         return torch.where(look.x[:, 0, 0] < 0.5, float("nan"), 0.0) * look.x.sum((1, 2))
-
-
-def test_a_term_that_is_not_finite_fails_its_model():
-    own = training(given=procedure(epochs=1, batch_size=64))
-    found = own.run(terms=[Poison()])
-    firsts = [own.examples.inputs[epoch_order(task, 0)[0], 0] for task in own.tasks]
-    assert found.finite.tolist() == [bool(first >= 0.5) for first in firsts]
-    assert found.failed_at.tolist() == [-1 if first >= 0.5 else 0 for first in firsts]
-
-
-def test_an_average_leaves_out_what_is_not_finite_and_says_so():
-    own, weights = training(), [0.1, 0.2, 0.3, 0.15, 0.2, 0.05]
-    well = own.run()
-    own.examples.inputs[own.tasks[2].rows] = float("nan")
-    found = own.average(weights)
-    assert (found.finite.sum(), found.weight) == (5, pytest.approx(0.7))
-    for name, value in found.tensors.items():
-        wanted = sum(weights[j] * well.tensors[name][j] for j in (0, 1, 3, 4, 5))
-        assert np.allclose(value[0], wanted, atol=1e-6)
-    own.examples.inputs.fill_(float("nan"))
-    found = own.average(weights)
-    assert (found.weight, found.finite.sum()) == (0.0, 0)
-    assert not any(value.any() for value in found.tensors.values())

@@ -12,11 +12,8 @@ from synthetic import draw, undrawn, workplace  # noqa: F401
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata, stand_in
-from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.numbers.verdicts.claim_numbers import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_config import MethodEntry
@@ -46,8 +43,6 @@ def test_trials_of_a_method_are_of_the_exhibit_a_scale_a_case_or_its_own(scale, 
     assert [dict(point.trials) for point in points] == found
 
 
-# ------------------------------------------------------------------------------------ settings
-
 PAIRS = [{"rounds": 2, "messages": "averaged"}, {"rounds": 3, "messages": "sequential"}]
 
 
@@ -55,15 +50,18 @@ def downpour(**entry):
     return [{"name": "downpour_sgd", "label": "D", "choose": "server", **entry}]
 
 
-def test_settings_may_be_listed_one_by_one():
+def test_settings_may_be_listed_one_by_one_and_a_case_may_show_one_of_them():
     exhibit = small(methods=downpour(settings=PAIRS), sweep=ONE_POINT)
     (measure,) = exhibit.measures
     assert [{key: s[key] for key in PAIRS[0]} for s in measure.settings] == PAIRS
     assert set(measure.chosen) == {"messages", "rounds"}
     assert len(exhibit.runs) == 2  # a method in rounds has one for each
-
-
-def test_a_case_may_have_one_setting_of_what_is_shown():
+    pairs = [{"sigma2": 0.1, "gamma0": 1.0}, {"sigma2": 1.0, "gamma0": 50.0}]
+    entry = {"name": "pfnm", "settings": pairs, "choose": "pooled_train"}
+    (run,) = small(methods=[entry], sweep=ONE_POINT).trials
+    assert run.method.token == "pfnm+gamma0~1@50+sigma2~0.1@1+paired~2"
+    tokens = [setting.token for setting in run.method.expand()]
+    assert tokens == ["pfnm+sigma2~0.1", "pfnm+gamma0~50"]
     entry = {"name": "fedavg", "label": "F", "show": ["fraction"], "choose": "server"}
     usual = [{"fraction": 0.1, "rounds": 3}, {"fraction": 0.2, "rounds": 4}]
     alone = [{**entry, "settings": [{"fraction": 0.5, "rounds": 9}]}]
@@ -75,15 +73,6 @@ def test_a_case_may_have_one_setting_of_what_is_shown():
     )
     shown = [[s["fraction"] for s in point.measures[0].settings] for point in exhibit.points]
     assert shown == [[0.1, 0.2], [0.5]]
-
-
-def test_a_one_shot_method_computes_its_listed_settings_in_one_job():
-    pairs = [{"sigma2": 0.1, "gamma0": 1.0}, {"sigma2": 1.0, "gamma0": 50.0}]
-    entry = {"name": "pfnm", "settings": pairs, "choose": "pooled_train"}
-    (run,) = small(methods=[entry], sweep=ONE_POINT).trials
-    assert run.method.token == "pfnm+gamma0~1@50+sigma2~0.1@1+paired~2"
-    tokens = [setting.token for setting in run.method.expand()]
-    assert tokens == ["pfnm+sigma2~0.1", "pfnm+gamma0~50"]
 
 
 def test_training_is_swept_for_one_method_and_the_others_keep_theirs():
@@ -104,25 +93,6 @@ def test_training_is_swept_for_one_method_and_the_others_keep_theirs():
     assert tokens == ["pfnm;training+lr~0.1", "pfnm;training+lr~0.2"]
 
 
-def test_a_rate_is_chosen_at_each_point_by_the_rule():
-    methods = downpour(training={"lr": [0.1, 0.2, 0.3]}, choose="pooled_train")
-    exhibit = made_plan(methods=methods).exhibit("small/x")
-    best = {2: "lr~0.2", 4: "lr~0.3"}
-    tables = {}
-    for run, count in exhibit.trials.items():
-        found = run.scenario.training.token.endswith(best[run.scenario.clients])
-        table = Table(run.scenario.specs)
-        for trial in range(count):
-            table.add([MetricRow(trial, run.method, "accuracy", float(found), "train")])
-        tables[run] = table.arrow()
-    found = summarise(exhibit, tables)
-    chosen = found.choice[found.choice["chosen"] == "true"]
-    assert chosen["setting"].tolist() == [f"downpour_sgd;training+{best[j]}" for j in (2, 4)]
-    assert chosen["parameter"].tolist() == ["lr", "lr"]
-    assert len(found.choice) == 6
-    assert found.numbers["setting"].tolist() == chosen["setting"].tolist()
-
-
 def test_a_case_may_have_methods_of_its_own():
     pfnm = {"name": "pfnm", "label": "A", "sigma2": 0.5}
     cases = {
@@ -139,33 +109,6 @@ def test_a_case_may_have_methods_of_its_own():
         {"A": "average"},
     ]
     assert [set(point.trials) for point in exhibit.points] == [set(one) for one in found]
-
-
-TWO_RATES = {"partition.clients": [2], "training.lr": [0.1, 0.3]}
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        *(({"methods": downpour(**entry)}, told) for entry, told in (
-            ({"settings": [{"rounds": 2}, {"rounds": 2}]}, "lists a setting twice"),
-            ({"settings": [{"rounds": [2, 3]}]}, "lists several values"),
-            ({"settings": [{"rouns": 2}]}, "did you mean 'rounds'"),
-            ({"settings": PAIRS, "show": ["epochs"]}, "lists no values of it"),
-            ({"training": {"lr": [0.1, 0.1]}}, "lists a value twice"),
-            ({"rounds": [2, 3], "messages": ["averaged", "sequential"]}, "one by one"))),
-        ({"methods": downpour(training={"lr": 0.2}), "sweep": TWO_RATES},
-         "sets the training's lr, which the exhibit sweeps"),
-        ({"cases": {"one": {"label": "one", "without": ["Z"]}}}, "unknown method 'Z'"),
-        ({"methods": TWO, "paired": True, "trials_of": {"b": 3}},
-         "unknown method 'b' in trials_of of small/x.* known are A, B"),
-        ({"cases": {"one": {"label": "1", "methods": [{**TWO[0], "reference": True}]}}},
-         "has another `reference` than in the other cases"),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_an_entry_is_a_sentence(change, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        made_plan(**change).exhibit("small/x")
 
 
 def test_no_method_has_a_parameter_that_an_entry_takes_for_itself():
@@ -188,15 +131,6 @@ CHOSEN, ONE = downpour(rounds=[2, 3], choose="server"), downpour(rounds=2, label
 )  # fmt: skip
 def test_a_run_is_measured_on_what_its_methods_and_choices_need(methods, splits):
     assert set(made_plan(methods=methods).splits.values()) == {splits}
-
-
-def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
-    files = []
-    for until in (0.9, 0.8):
-        made = made_plan(methods=downpour(rounds=200, measure_every="auto", until=until))
-        assert {run.every for run in made.splits} == {EvaluationSchedule(None, until)}
-        files.append({at for run in made.splits for at in made.run_files(run, 1)})
-    assert files[0].isdisjoint(files[1])
 
 
 def made_plan(**settings) -> Plan:
@@ -225,14 +159,10 @@ def metadata(**settings):
     return json.loads(json.dumps(exhibit_metadata(made.exhibit("small/x"), made, file, {})))
 
 
-# ------------------------------------------------------------------------- graphs of peer methods
-
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
 OTHERS = [{"name": name, "label": name} for name in ("fedavg", "local", "pooled")]
 RINGS = {"ring": {"label": "ring"}, "star": {"label": "star", "graph": {"name": "star"}}}
 SWEEP = {"partition.clients": [2, 4]}
-SWAPPED = {"name": "matrix", "rows": ["0_1", "1_0"]}
-BY_WEIGHTS = {"graph.weights": ["uniform"]}
 
 
 def peers(**settings):
@@ -240,12 +170,16 @@ def peers(**settings):
     return small(**given | settings)
 
 
-def test_only_peer_methods_keep_the_graph():
+def test_only_peer_methods_keep_the_graph_which_the_description_names():
     runs = peers(cases=RINGS).runs
     graphs = {(run.method.name, run.scenario.graph and run.scenario.graph.token) for run in runs}
     plain = {(entry["name"], None) for entry in OTHERS}
     assert graphs == {("gossip_sgd", "ring"), ("gossip_sgd", "star")} | plain
     assert len(runs) == 2 * 2 + 2 + 2 + 1
+    found = metadata(graph={"name": "ring"}, methods=[GOSSIP], sweep=SWEEP)
+    assert sorted(found["scenario"]) == sorted(SCENARIO)
+    assert found["scenario"]["graph"]["name"] == "ring"
+    assert [method["kind"] for method in found["methods"]] == ["peer"]
 
 
 def test_a_graph_may_be_swept_and_a_case_changes_it_or_names_another():
@@ -265,37 +199,12 @@ def test_a_graph_may_be_swept_and_a_case_changes_it_or_names_another():
     assert graphs(cases={"grid": cases["grid"]}, graph=None)[1] == ["grid"]
 
 
-def test_the_description_of_an_exhibit_names_the_graph():
-    found = metadata(graph={"name": "ring"}, methods=[GOSSIP], sweep=SWEEP)
-    assert sorted(found["scenario"]) == sorted(SCENARIO)
-    assert found["scenario"]["graph"]["name"] == "ring"
-    assert [method["kind"] for method in found["methods"]] == ["peer"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"graph": None}, r"works on a graph, and there is none; name one, as in graph: \{name: r"),
-        ({"graph": None, "sweep": BY_WEIGHTS}, "sweeps graph.weights and has no"),
-        ({"graph": {"name": "rign"}}, "unknown graph 'rign'.*did you mean 'ring'"),
-        ({"graph": SWAPPED, "sweep": {"partition.clients": [2]}}, "period"),
-    ],
-)
-def test_a_graph_that_does_not_fit_is_one_sentence_when_it_is_planned(settings, sentence):
-    with pytest.raises(FedreproError, match=sentence) as caught:
-        peers(**settings)
-    assert "config/exhibits/small.yaml, x at scale quick" in str(caught.value)
-
-
 def test_a_peer_method_says_which_networks_it_is_for(monkeypatch):
     """As one of beliefs over the weights is for networks that have such."""
     item = components("method")["gossip_sgd"]
     monkeypatch.setitem(item.meta, "models", frozenset({"variational_mlp"}))
     with pytest.raises(FedreproError, match="combines variational_mlp models, not 'mlp'"):
         peers()
-
-
-# ----------------------------------------------------------------- what an exhibit says of itself
 
 
 def sentences(quick, paper, **more):
@@ -308,13 +217,10 @@ def sentences(quick, paper, **more):
     }
 
 
-def test_data_that_a_case_of_the_paper_has_stand_in_for_nothing():
+def test_data_of_the_paper_stand_in_for_nothing_and_each_case_for_its_own():
     same = {"dataset": {"name": "digits"}}
     assert set(sentences(same, same).values()) == {""}
-
-
-def test_each_case_stands_in_for_its_own_data_set():
-    """One that the paper does not have is passed over."""
+    # One that the paper does not have is passed over.
     names = {"a": ("digits", "mnist"), "b": ("shapes", "cifar10"), "c": ("digits",)}
     quick, paper = (
         {

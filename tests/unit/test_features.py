@@ -15,13 +15,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from pictures import SIZES, pictures
+from problems import SIZES, pictures
 
 from fedrepro.components.features.by_networks import INSTALL
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.feature_extraction import feature_spec, represent, resolved_features
-from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
+from fedrepro.data.prepared import SPLITS
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,10 +32,14 @@ def nearest_mean_accuracy(x: dict[str, np.ndarray], y: dict[str, np.ndarray]) ->
     return float((distance.argmin(1) == y["test"]).mean())
 
 
-def test_pixels_are_the_images_themselves():
+def test_pixels_are_the_images_themselves_and_grey_ones_have_features_too():
     images = pictures()
     assert represent(images, "pixels") is images
     assert components("feature")["pixels"].fn(images) is images.x
+    assert represent(pictures((28, 28)), "convnet.epochs-1").shape == (128,)
+    for shape, sentence in (((8, 8), "at least 22×22 pixels"), ((80,), "are made of images")):
+        with pytest.raises(FedreproError, match=sentence):
+            represent(pictures(shape), "convnet")
 
 
 def test_centred_and_standard_pixels_are_images_still_with_the_published_numbers_of_channels():
@@ -60,7 +64,7 @@ def test_centred_and_standard_pixels_are_images_still_with_the_published_numbers
         represent(grey, "standard.of-cifar10")
 
 
-def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
+def test_the_convnet_learns_the_same_twice_and_does_not_see_the_test_images():
     found = represent(pictures(), "convnet.epochs-3")
     # 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2, with 128 filters
     assert (found.kind, found.scale, found.shape) == ("features", 1.0, (128 * 2 * 2,))
@@ -69,15 +73,7 @@ def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
         assert np.array_equal(found.y[split], pictures().y[split])
     assert nearest_mean_accuracy(dict(found.x), dict(found.y)) == 1
     assert "convnet;v2;" in found.notes[-1]
-
-
-@cache
-def learnt():
-    return represent(pictures(), "convnet.epochs-1")
-
-
-def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():
-    """Whatever state the generator of others is in, and it leaves that alone."""
+    # Whatever state the generator of others is in, and it leaves that alone.
     first, images = learnt(), pictures()
     images.x["test"][:] = 0
     torch.manual_seed(5)
@@ -86,6 +82,11 @@ def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():
     assert torch.equal(before, torch.random.get_rng_state())
     assert np.array_equal(first.x["train"], second.x["train"])
     assert not np.array_equal(first.x["test"], second.x["test"])
+
+
+@cache
+def learnt():
+    return represent(pictures(), "convnet.epochs-1")
 
 
 class Lite:
@@ -136,7 +137,9 @@ def test_lite0_names_its_packages_where_one_is_not_installed(monkeypatch, tmp_pa
         represent(pictures(), "lite0")
 
 
-def test_lite0_refuses_weights_that_were_altered(monkeypatch, tmp_path):
+def test_lite0_refuses_weights_that_were_altered_and_pins_what_its_sentence_names(
+    monkeypatch, tmp_path
+):
     path = lite_packages(monkeypatch, tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(FedreproError, match="not those that were published"):
@@ -144,6 +147,8 @@ def test_lite0_refuses_weights_that_were_altered(monkeypatch, tmp_path):
     path.unlink()
     with pytest.raises(FedreproError, match="need two packages"):
         represent(pictures(), "lite0")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert " ".join(["pip install", *extras["optional-dependencies"]["lite0"]]) == INSTALL
 
 
 def test_lite0_is_the_published_network():
@@ -163,21 +168,6 @@ def test_lite0_is_the_published_network():
     with torch.no_grad():
         expected = whole((pixels - 127) / 128).numpy()
         assert np.allclose(whole._fc(given).numpy(), expected, atol=1e-3)
-
-
-def test_lite0_pins_in_the_extra_what_its_sentence_names():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert " ".join(["pip install", *extras["optional-dependencies"]["lite0"]]) == INSTALL
-
-
-def test_grey_images_have_features_too_and_what_is_no_image_or_too_small_is_refused():
-    assert represent(pictures((28, 28)), "convnet.epochs-1").shape == (128,)
-    for shape, sentence in (((8, 8), "at least 22×22 pixels"), ((80,), "are made of images")):
-        with pytest.raises(FedreproError, match=sentence):
-            represent(pictures(shape), "convnet")
-
-
-# ------------------------------------------------------------------------------------- tokens
 
 
 def test_a_feature_token_stands_inside_the_data_sets():
@@ -203,13 +193,3 @@ def test_a_feature_token_stands_inside_the_data_sets():
 def test_a_feature_token_with_a_mistake_is_refused(text: str, words: str):
     with pytest.raises(FedreproError, match=words):
         represent(pictures(), text)
-
-
-def test_features_are_one_more_prepared_data_set(tmp_path: Path):
-    found = learnt()
-    write_prepared(tmp_path, found, parse_token("dataset", "cifar10+features~convnet"), {})
-    data = load_prepared(tmp_path)
-    assert (data.kind, data.shape, data.token) == ("features", (512,), "cifar10+features~convnet")
-    assert isinstance(data.raw("train"), np.memmap)
-    assert np.array_equal(data.inputs("test"), found.x["test"])
-    assert np.array_equal(data.inputs("train", np.array([4, 2])), found.x["train"][[4, 2]])

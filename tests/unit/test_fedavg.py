@@ -12,7 +12,6 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from plain import loop, mlp
 from problems import problem, unwell
-from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -94,7 +93,7 @@ def test_one_client_and_one_epoch_is_plain_descent_also_with_the_entropy_of_rms_
     assert equals_descent(extra, entropy=0.7, least_entropy=1.0)
 
 
-def test_fedsgd_is_a_gradient_step_on_all_data(given):
+def test_fedsgd_is_a_gradient_step_on_all_data_and_no_momentum_is_fedavg(given):
     """All clients, one epoch of one step on all of a client's examples."""
     start, found, examples, _ = exactly(given, fraction=1.0, batch_size=None)
     leaves = {k: torch.from_numpy(v[0]).requires_grad_() for k, v in start.items()}
@@ -103,10 +102,7 @@ def test_fedsgd_is_a_gradient_step_on_all_data(given):
     torch.nn.functional.cross_entropy(logits, torch.from_numpy(given.labels[held])).backward()
     for k, v in leaves.items():
         assert np.abs(found[k][0] - (v - 0.5 * v.grad).detach().numpy()).max() < 1e-10
-
-
-def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
-    """Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round."""
+    # Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round.
     start, found, clients = after_a_round(given, fraction=1.0, server_momentum=0.0, server_lr=1.0)
     mean = clients.average(start, RngKey(0).at(round=0), shares(given).tolist(), epochs=1).tensors
     plain, least = (
@@ -117,15 +113,12 @@ def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
         assert all(two[k].tobytes() == v.tobytes() for k, v in one.items())
 
 
-def test_the_server_goes_on_along_past_updates(given):
+def test_the_server_goes_on_along_past_updates_and_fedadam_takes_the_printed_step(given):
     made = METHODS["fedavg"].fn(fraction=1.0, server_momentum=0.5, server_lr=2.0)
     update = {"a": np.array([[1.0, -2.0]])}
     step, kept = made.server_update(update, {"a": np.array([[4.0, 0.0]], np.float32)})
     assert step["a"].tolist() == [[6.0, -4.0]]
     assert kept["a"].tolist() == [[3.0, -2.0]]
-
-
-def test_fedadam_takes_the_printed_step(given):
     made = METHODS["fedadam"].fn(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
     nothing = np.zeros((1, 2), np.float32)
     update = {"a": np.array([[1.0, -0.5]])}
@@ -184,7 +177,7 @@ def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
     assert 0 <= chosen.min() <= chosen.max() < clients
 
 
-def test_a_client_that_diverges_is_as_if_it_had_not_been_drawn(given):
+def test_a_client_that_diverges_is_as_if_not_drawn_and_momentum_is_as_many_steps(given):
     start, found, clients = after_a_round(unwell(given, given.rows[1]), fraction=1.0)
     assert clients.ledger.rejected == 1
     held = given.info.example_counts[[0, 2, 3]]
@@ -193,6 +186,12 @@ def test_a_client_that_diverges_is_as_if_it_had_not_been_drawn(given):
     # nobody left leaves the weights as they were
     start, found, _ = after_a_round(unwell(given), fraction=1.0)
     assert all(np.array_equal(v, found[k]) for k, v in start.items())
+    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
+        speed, place = 0.0, 0.0
+        for _ in range(steps):
+            speed = momentum * speed + 1.0
+            place += speed
+        assert effective_steps(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
 
 
 LR = 0.05
@@ -214,18 +213,6 @@ def after(drift, name, rounds=1, **values):
     """The states before and after each round."""
     made = METHODS[name].fn(rounds=rounds, **values)
     return states(made, drift.clients, drift.info)
-
-
-# ------------------------------------------------------------------------------------- FedNova
-
-
-def test_momentum_carries_a_step_as_far_as_so_many_without():
-    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
-        speed, place = 0.0, 0.0
-        for _ in range(steps):
-            speed = momentum * speed + 1.0
-            place += speed
-        assert effective_steps(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -277,7 +264,7 @@ def test_scaffold_begins_as_fedavg_and_keeps_mean_gradients(drift):
         assert np.allclose(first["control"][k][0], np.mean(own, axis=0), atol=1e-5)
 
 
-def test_scaffold_corrects_every_step(drift):
+def test_scaffold_corrects_every_step_and_clients_that_are_not_drawn_keep_nothing(drift):
     """Of one step each: y = x - lr (g - c_j + c), with g as a plain step takes it."""
     _, state, found = after(drift, "scaffold", rounds=2, fraction=1.0, steps=1)
     trained = alone(drift, state["weights"], done=1, steps=1).tensors
@@ -285,25 +272,19 @@ def test_scaffold_corrects_every_step(drift):
         own = np.stack([state["kept"][str(j)][k] for j in range(4)])
         y = trained[k] - LR * (state["control"][k] - own)
         assert np.allclose(v[0], np.tensordot(shares(drift), y, 1), atol=1e-6)
-
-
-def test_what_clients_keep_is_there_only_for_those_that_were_drawn(drift):
     for name in ("scaffold", "feddyn"):
         *_, state = after(drift, name, fraction=0.25, rounds=1)
         assert len(state["kept"]) == 1
 
 
-def test_feddyn_overshoots_in_its_first_round(drift):
+def test_feddyn_overshoots_in_its_first_round_and_keeps_what_its_pull_left_over(drift):
     """Twice the mean of the clients less the start; what predicts may be their mean."""
     made = METHODS["feddyn"].fn(rounds=1, fraction=1.0, alpha=0.1, predicts="clients")
     before, first = states(made, drift.clients, drift.info)
     for k, mean in made.model(first, asked_by(made, drift.clients)).tensors.items():
         twice = 2 * mean - before["weights"][k]
         assert np.allclose(first["weights"][k], twice, atol=1e-5)
-
-
-def test_feddyn_keeps_what_its_pull_left_over(drift):
-    """h_j = -alpha (y_j - x) after the first round, whose y_j is that of FedProx's loss."""
+    # h_j = -alpha (y_j - x) after the first round, whose y_j is that of FedProx's loss.
     before, first = after(drift, "feddyn", fraction=1.0, alpha=0.5)
     mean = after(drift, "fedavg", fraction=0.25, proximal=0.5)[-1]["weights"]
     (member,) = after(drift, "feddyn", fraction=0.25, alpha=0.5)[-1]["kept"]
@@ -326,9 +307,3 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift):
     rest = slope("fedavg")
     assert slope("scaffold") < 1e-3 * rest
     assert slope("feddyn", alpha=0.1) < 1e-3 * rest
-
-
-@pytest.mark.parametrize("name", ["scaffold", "fednova"])
-def test_an_optimiser_without_a_definition_is_refused(name):
-    with pytest.raises(FedreproError, match=f"'{name}' is defined with the training sgd only"):
-        small(methods=[{"name": name, "rounds": 2}], training={"name": "adam"})

@@ -173,7 +173,9 @@ def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacl
     assert found.jobs["federate"] == 1
 
 
-def test_rounds_count_what_clients_train_on():
+def test_rounds_count_what_clients_train_on_and_data_of_the_server_are_prepared_too():
+    jobs = of("reports/paper/arena/1-mnist-skewed.html").jobs
+    assert jobs["prepare"] == 2  # and Fashion-MNIST
     training = components("training")["sgd"].spec({"batch_size": 10})
 
     def on(name, **values):
@@ -183,7 +185,3 @@ def test_rounds_count_what_clients_train_on():
     assert on("fedavg", epochs=3) == 4 * 4 * 3 * 60
     assert on("fedavg", epochs=3, steps=2) == 4 * 4 * 2 * 10
     assert on("fedavg", fraction=0.0) == 4 * 60  # one client takes part
-
-
-def test_data_that_the_server_has_are_prepared_too():
-    assert of("reports/paper/arena/1-mnist-skewed.html").jobs["prepare"] == 2  # and Fashion-MNIST

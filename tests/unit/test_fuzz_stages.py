@@ -1,22 +1,164 @@
-"""Odd but legal-looking settings of stages: each job is done, or ends in one sentence.
+"""Spoiled files of publishers and odd settings of stages: all is done, or refused in one sentence.
 
-The stages run as the workflow runs them, on a few digits.
+The stages run as the workflow runs them, on a few digits. Artifacts are spoiled by test_damage.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import jobs
+import numpy as np
 import pytest
-from fuzz import LONGEST, WHOLE, settings_of, some
+from fuzz import LONGEST, WHOLE, done_or_said, settings_of, some, spoiled
 from hypothesis import event, given
 from hypothesis import strategies as st
+from test_datasets import write_idx
+from test_published_forms import GUTENBERG, arrays_of, speech, write_ham
 
+from fedrepro.components.datasets.ham10000 import FILES
+from fedrepro.components.datasets.mnist import TEST, TRAIN
+from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
+from fedrepro.data import archive
+from fedrepro.data.archive import decompress_file, unpack_archive
+from fedrepro.data.raw_files import read_dataset_table
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
+
+
+def tar_of(members, mode="w"):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as file:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def zip_of(members, packing=zipfile.ZIP_STORED):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", packing) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return packed.getvalue()
+
+
+PACKED = [
+    tar_of(TEXTS), tar_of(TEXTS, "w:gz"), tar_of(TEXTS, "w:xz"), zip_of(TEXTS),
+    zip_of(TEXTS, zipfile.ZIP_DEFLATED), gzip.compress(b"text" * 99), lzma.compress(b"text" * 99),
+]  # fmt: skip
+
+
+@some(300)
+@given(st.sampled_from(PACKED), st.data())
+def test_a_spoiled_archive_is_unpacked_or_refused(tmp_path, good, data):
+    path = tmp_path / "letters"
+    path.write_bytes(data.draw(spoiled(good)))
+
+    def unpack():
+        with unpack_archive("letters", path) as folder:
+            assert sum(file.stat().st_size for file in folder.rglob("*")) < 10**6
+        with decompress_file("letters", path) as stream:
+            stream.read()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "largest_unpacked", lambda name, path: 10**5)
+        done_or_said(unpack)
+
+
+PLAY = b"ACT I\nFOOL\tcaf\nFOOL\tagain\n\tmore\nSCENE\nKING\tx\nKING\ty y\n"
+TINY = b"Fool:\nhello there\n\nKing:\nwhat\n\nFool:\nno\n\nKing:\nyes\n"
+
+
+CLIPS = speech()
+CLIP = next(iter(CLIPS))
+
+
+def photograph(packed, other=None):
+    """The first one in a zip, or the zip with another one in its place."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    first = next(iter(members))
+    return members[first] if other is None else zip_of({**members, first: other})
+
+
+HAM, PHOTOGRAPHS = "ham10000+per_class~20+size~16+source~publisher", FILES["publisher"]
+# token, file, the part of it that is spoiled, and the file with such a part
+FORMS: dict[str, tuple[str, str, Callable[[bytes], bytes], Callable[[bytes, bytes], bytes]]] = {
+    "plays": (
+        "shakespeare", "plays.tar.xz", lambda _: PLAY, lambda part, _: tar_of({"p/a.txt": part}),
+    ),
+    "tiny": (
+        "shakespeare+source~tiny", "tiny_shakespeare.txt.xz", lambda _: TINY,
+        lambda part, _: lzma.compress(part),
+    ),
+    "leaf": (
+        "shakespeare+source~leaf", "1994-01-100.zip", lambda _: GUTENBERG.encode(),
+        lambda part, _: zip_of({"100.txt": part}),
+    ),
+    **{
+        name: (
+            "mnist", name, lambda whole: gzip.decompress(whole)[:40],
+            lambda part, whole: gzip.compress(part + gzip.decompress(whole)[40:]),
+        )
+        for name in TRAIN
+    },
+    "clips": (
+        "speech_commands", FILE, lambda _: CLIPS[CLIP][:60],
+        lambda part, _: tar_of({**CLIPS, CLIP: part + CLIPS[CLIP][60:]}),
+    ),
+    "photographs": (HAM, PHOTOGRAPHS[0], photograph, lambda part, whole: photograph(whole, part)),
+    "table of photographs": (HAM, PHOTOGRAPHS[2], lambda whole: whole, lambda part, _: part),
+}  # fmt: skip
+SLOW = ("clips", "photographs", "table of photographs")
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """Small files of all these publishers."""
+    made = tmp_path_factory.mktemp("raw")
+    for (images, labels), count in ((TRAIN, 60), (TEST, 20)):
+        write_idx(made / images, np.zeros((count, 28, 28), np.uint8))
+        write_idx(made / labels, (np.arange(count) % 10).astype(np.uint8))
+    write_ham(made)
+    for _, file, part_of, whole_of in FORMS.values():
+        if not (made / file).exists():
+            (made / file).write_bytes(whole_of(part_of(b""), b""))
+    return made
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(f, marks=pytest.mark.nightly if f in SLOW else ()) for f in FORMS]
+)
+@some(40)
+@given(st.data())
+def test_spoiled_files_of_publishers_are_read_or_refused(raw, form, data):
+    token, file, part_of, whole_of = FORMS[form]
+    good = (raw / file).read_bytes()
+    (raw / file).write_bytes(whole_of(data.draw(spoiled(part_of(good))), good))
+    try:
+        done_or_said(lambda: arrays_of(token, raw))
+    finally:
+        (raw / file).write_bytes(good)
+
+
+@some(60)
+@given(spoiled((ROOT / "config/datasets.csv").read_bytes()))
+def test_a_spoiled_table_of_data_files_is_read_or_refused(tmp_path, text):
+    (tmp_path / "datasets.csv").write_bytes(text)
+    done_or_said(lambda: read_dataset_table(tmp_path / "datasets.csv"))
+
 
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
@@ -154,7 +296,7 @@ NAMES = [
     "nowhere", "empty", "text", "inside", "data", "data/dataset.json", "data/train_x.npy",
     "members", LOCAL,
 ]  # fmt: skip
-FILES = dict.fromkeys(("--data", "--members"), NAMES) | {"--out": ["text/a", "new/a"]}
+OTHER_FILES = dict.fromkeys(("--data", "--members"), NAMES) | {"--out": ["text/a", "new/a"]}
 STAGES = {
     "train": ["--clients", "0-2", "--out"],
     "aggregate": ["--method", "average", "--local", LOCAL, "--out"],
@@ -172,7 +314,7 @@ def test_odd_arguments_of_stages(folder, name, data):
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text("text" if file == "text" else "")
     given = dict(zip(words[::2], words[1::2], strict=True))
-    odd = data.draw(st.sampled_from([*ARGUMENTS, *FILES]))
-    given[odd] = data.draw(st.sampled_from(FILES.get(odd) or ARGUMENTS[odd]))
+    odd = data.draw(st.sampled_from([*ARGUMENTS, *OTHER_FILES]))
+    given[odd] = data.draw(st.sampled_from(OTHER_FILES.get(odd) or ARGUMENTS[odd]))
     pairs = ((key, folder / text if key in MADE else text) for key, text in given.items())
     stage(name, *(word for pair in pairs for word in pair))

@@ -37,9 +37,6 @@ from fedrepro.core.rng import RngKey  # noqa: E402
 
 portable = pytest.mark.skipif(not PORTABLE, reason="libraries are not pinned")
 
-
-# -------------------------------------------------------------------------------------- networks
-
 MODELS: dict[str, tuple[dict[str, object], tuple[int, ...], int]] = {
     "logistic": ({}, (784,), 10),
     "mlp": ({"hidden": [200, 50]}, (784,), 10),
@@ -78,9 +75,6 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     found = train(network, examples, tasks, settings, start)
     scores = probabilities(network, {k: v[:1] for k, v in found.tensors.items()}, None, examples)
     return [*found.tensors.values(), found.loss, scores.numpy()]
-
-
-# ----------------------------------------------------------------------------------------- inputs
 
 
 def images() -> list[np.ndarray]:
@@ -160,18 +154,12 @@ INPUTS = {
 }
 
 
-# --------------------------------------------------------------------------------- the tiny scale
-
-
 def tiny() -> dict[str, str]:
     from test_workflow import by_path, checkout
 
     with tempfile.TemporaryDirectory() as place:
         by_path(checkout(Path(place)))
         return of_tiny(Path(place))
-
-
-# -------------------------------------------------------------------------------------- the tests
 
 
 @pytest.mark.parametrize(("model", "optimiser"), TRAINED)

@@ -46,9 +46,6 @@ def made(token: str, clients: int, trial: int = 0) -> np.ndarray:
     return weights_of(parse_token("graph", token), clients, RngKey(0, trial))
 
 
-# ----------------------------------------------------------------- what every graph has to be
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
     spec = GRAPHS[name].spec(GIVEN.get(name, {}))
@@ -66,22 +63,15 @@ def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("clients", [2, 9, 16])
-def test_metropolis_weights_count_all_nodes_alike_in_the_long_run(name, clients):
-    weights = made(name, clients)
-    assert np.allclose(weights, weights.T)
-    assert np.allclose(stationary(weights), 1 / clients)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_uniform_weights_count_nodes_by_how_many_they_hear(name):
+def test_metropolis_weights_count_all_nodes_alike_and_uniform_ones_by_how_many_they_hear(name):
+    """In the long run."""
+    for weights in (made(name, clients) for clients in (2, 9, 16)):
+        assert np.allclose(weights, weights.T)
+        assert np.allclose(stationary(weights), 1 / len(weights))
     weights = made(f"{name}+weights~uniform", 12)
     heard = (weights > 0).sum(1)
     assert np.allclose(weights[weights > 0], (1 / heard).repeat(heard))
     assert np.allclose(stationary(weights), heard / heard.sum())
-
-
-# ------------------------------------------------------------------------- what is known of some
 
 
 @pytest.mark.parametrize("rows", PAPER)
@@ -107,7 +97,7 @@ def test_the_mixing_sum_of_many_nodes_is_that_of_all_rows(kind, most):
     assert mixing_sum(weights) == pytest.approx(total.max(), rel=1e-9)
 
 
-def test_a_complete_graph_is_mixed_at_once_and_a_long_ring_as_diffusion_on_a_circle():
+def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
     """The modulus is 1/3 + 2/3 cos(2 pi / N), and time goes with the square of the length."""
     weights = made("complete", 16)
     assert np.allclose(weights, 1 / 16)
@@ -117,10 +107,7 @@ def test_a_complete_graph_is_mixed_at_once_and_a_long_ring_as_diffusion_on_a_cir
     assert np.allclose(stationary(weights), 1 / 64, atol=1e-13)
     ratio = mixing_sum(made("ring", 200)) / mixing_sum(made("ring", 100))
     assert ratio == pytest.approx(4, rel=1e-3)
-
-
-def test_mixing_takes_longer_than_the_usual_bound_on_a_biased_walk():
-    """N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below."""
+    # N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below.
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
     assert mixing_sum(weights) == pytest.approx(153, abs=0.5)
@@ -140,9 +127,6 @@ def test_shapes_are_those_of_their_names():
     assert degrees("grid+torus~true") == [4] * 9
     assert sum(degrees("small_world")) == 9 * 4
     assert (made("grid", 8)[0] > 0).nonzero()[0].tolist() == [0, 1, 4]
-
-
-# -------------------------------------------------------------------------------- properties
 
 
 @st.composite
@@ -207,9 +191,6 @@ def test_sums_over_neighbours_are_those_of_the_matrix():
     assert np.allclose(found, np.einsum("ij,jab->iab", weights, values.astype(float)), atol=1e-6)
     same = np.broadcast_to(values[:1], values.shape)
     assert np.array_equal(mixed(weights, same), same)
-
-
-# ------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

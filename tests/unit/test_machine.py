@@ -1,16 +1,97 @@
-"""What a machine is said to be, and that wrong products are found, on machines that lack a lot."""
+"""`fedrepro doctor`: what a machine is said to be, and what is wrong; one run at a time."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import re
+import signal
+import subprocess
 import sys
-from types import SimpleNamespace
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import conftest
+from fedrepro.cli.main import main
 from fedrepro.core.diagnostics import machine_facts, usable_cores
+from fedrepro.core.diagnostics import machine_facts as doctor
+from fedrepro.core.diagnostics import run_locked as module
+from fedrepro.core.diagnostics.machine_facts import Observation
+
+
+def well():
+    yield Observation("cores", "2")
+
+
+def ill():
+    yield Observation("disk", "full", wrong=True)
+
+
+def test_the_last_line_says_whether_all_is_well(monkeypatch):
+    lines = []
+    for parts, told in (((well,), "All is well."), ((well, ill), "Not all is well: see disk.")):
+        monkeypatch.setattr(doctor, "PARTS", parts)
+        assert doctor.examine(lines.append) == len(parts) - 1
+        assert lines[-1] == told
+
+
+def ill_here():
+    yield Observation("process", str(os.getpid()))
+    raise RuntimeError("no such thing\nat all")
+
+
+def dying():
+    faulthandler.disable()  # pytest's, which would print where it was
+    os.kill(os.getpid(), signal.SIGILL)
+    yield
+
+
+def hanging():
+    time.sleep(60)
+    yield
+
+
+def test_each_library_is_asked_in_a_process_of_its_own(monkeypatch):
+    """A crash, and what hangs, is a line, and the others are asked all the same."""
+    parts = {"broken": ill_here, "MKL": dying, "BLAS": hanging, "cores": well}
+    monkeypatch.setattr(doctor, "ASKED", parts)
+    began = time.monotonic()
+    process, broken, crashed, lost, last, environment = doctor.computing(2.0)
+    assert time.monotonic() - began < 50
+    assert process.words != str(os.getpid())
+    assert (
+        broken.words == "cannot be used (RuntimeError: no such thing at all): run `make env` again"
+    )
+    assert crashed.words.startswith("broke down (exit status -4)")
+    assert lost.words.startswith("gave no answer for 2 s")
+    assert [one.wrong for one in (broken, crashed, lost, last)] == [True, True, True, False]
+    assert environment.what == "environment"
+
+
+def test_a_machine_that_lacks_nearly_everything_gets_lines_and_no_traceback(
+    tmp_path, monkeypatch, capfd
+):
+    """No program, no /proc, no library, no configuration."""
+    absent = ("torch", "numba", "scipy.linalg.blas", "threadpoolctl", "llvmlite.binding")
+    for name in absent:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("CPUINFO", "MEMINFO"):
+        monkeypatch.setattr(f"fedrepro.core.diagnostics.machine_facts.{name}", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor"]) == 1
+    out, error = capfd.readouterr()
+    assert "Traceback" not in out + error
+    lines = out.splitlines()
+    assert lines[-1].startswith("Not all is well: see ")
+    for what in ("torch", "Numba", "BLAS"):
+        assert what in lines[-1]
+    assert any(line.startswith("numpy matmul") and "right" in line for line in lines)
+
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -20,9 +101,6 @@ processor\t: 1
 flags\t\t: fpu
 """
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve bf16\n"
-
-
-# ------------------------------------------------------------------------------------- facts
 
 
 @pytest.mark.parametrize(
@@ -80,13 +158,14 @@ def test_cores_are_those_of_the_affinity_and_of_control_groups(
         assert usable_cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
 
 
-def test_a_full_disk_is_wrong():
+def test_a_full_disk_is_wrong_and_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     assert not any(found.wrong for found in machine_facts.disk(least=0))
     full = machine_facts.disk(least=2**80)
     assert all(found.wrong and "too little" in found.words for found in full)
-
-
-# --------------------------------------------------------------------------------- libraries
+    monkeypatch.setitem(sys.modules, "numba", None)
+    numba = next(machine_facts.asked("Numba"))
+    assert numba.wrong
+    assert "cannot be used (ModuleNotFoundError" in numba.words
 
 
 @pytest.mark.parametrize(
@@ -117,32 +196,96 @@ def test_each_library_says_its_branch_and_is_right_here():
     assert "OMP_NUM_THREADS=1" in machine_facts.environment_variables().words
 
 
-def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "numba", None)
-    numba = next(machine_facts.asked("Numba"))
-    assert numba.wrong
-    assert "cannot be used (ModuleNotFoundError" in numba.words
+LOCKED = Path(module.__file__)
 
 
-# ------------------------------------------------------------------------- tests that compare
+def locked(folder: Path, *command: str) -> list[str]:
+    return [sys.executable, str(LOCKED), str(folder / ".fedrepro" / "lock"), "--", *command]
 
 
-def test_a_test_that_compares_arrays_or_bytes_is_known(request):
-    assert all(np.array_equal(value, value) for value in (1, 2))
-    assert request.node.get_closest_marker("bytes")
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(locked(folder, *command), capture_output=True, text=True, timeout=30)
 
 
-@pytest.mark.parametrize(("marked", "failed"), [(True, True), (True, False), (False, True)])
-def test_only_a_failing_test_that_is_marked_names_the_machine(request, monkeypatch, marked, failed):
-    assert not request.node.get_closest_marker("bytes")
-    monkeypatch.setattr(machine_facts, "ASKED", {})
-    item = SimpleNamespace(get_closest_marker=lambda name: marked and name == "bytes")
-    report = SimpleNamespace(failed=failed, sections=[])
-    hook = conftest.pytest_runtest_makereport(item)
-    next(hook)
-    with pytest.raises(StopIteration) as done:
-        hook.send(report)
-    assert done.value.value is report
-    named = [text for title, text in report.sections if title == "machine"]
-    assert len(named) == (marked and failed)
-    assert all("processor: " in text and "environment: " in text for text in named)
+HELD = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+@contextmanager
+def holder(folder: Path, script: str) -> Iterator[subprocess.Popen[str]]:
+    """A live run that says its process number once it holds the lock."""
+    command = locked(folder, sys.executable, "-c", script)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    done = run(tmp_path, "sh", "-c", "echo out; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "")
+    # the command takes the place of run_locked.py, and may do so again
+    script = f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {HELD!r}])"
+    with holder(tmp_path, script) as process:
+        pid = first_line(process)
+        second = run(tmp_path, "sh", "-c", "echo ran")
+        assert run(tmp_path / "elsewhere", "true").returncode == 0
+    assert int(pid) == process.pid
+    assert run(tmp_path, "true").returncode == 0  # a killed run frees the lock
+    assert (second.returncode, second.stdout) == (2, "")
+    assert second.stderr.count("\n") == 1
+    assert f"process {pid}, since 20" in second.stderr
+    assert f"kill {pid}" in second.stderr
+
+
+def test_jobs_left_over_by_a_killed_python_do_not_hold_the_lock(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, time; subprocess.Popen(['sleep', '5'], stdout=subprocess.DEVNULL); "
+        "print('begun', flush=True); time.sleep(60)"
+    )
+    with holder(tmp_path, script) as process:
+        first_line(process)
+        process.kill()
+        process.wait()
+        assert run(tmp_path, "true").returncode == 0
+
+
+def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Path) -> None:
+    shell = locked(tmp_path, "sh", "-c", "sh -c 'echo started; cat'; true")
+    process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first_line(process) == "started"
+    process.kill()
+    process.wait()
+    second = run(tmp_path, "true")
+    assert second.returncode == 2
+    assert "still at work" in second.stderr
+    process.communicate()  # ends the step's input, and so the step
+    for _ in range(100):
+        if run(tmp_path, "true").returncode == 0:
+            return
+        time.sleep(0.1)
+    pytest.fail("the lock was not freed when the last step ended")
+
+
+def test_what_cannot_be_run_or_locked_is_named_and_a_wrong_call_shows_the_usage(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("where the folder of the lock should be")
+    for folder, command, status, words in (
+        (tmp_path, "no-such-command", 127, "cannot run no-such-command: "),
+        (tmp_path / "file", "true", 2, "cannot lock "),
+    ):
+        done = run(folder, command)
+        assert done.returncode == status
+        assert re.fullmatch(rf"fedrepro: {words}.*\n", done.stderr)
+    for words in ([], ["lock"], ["lock", "--"], ["lock", "command"]):
+        call = [sys.executable, str(LOCKED), *words]
+        done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage:")

@@ -87,11 +87,6 @@ def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name)
     assert make is drawing or image.width == 1400  # as wide as a page
 
 
-def test_no_text_of_a_graph_is_cut_off():
-    for token, n in ((MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("complete", 64)):
-        assert texts_of(drawing(token, n))
-
-
 @pytest.mark.parametrize(
     ("clients", "classes", "names"),
     [
@@ -141,9 +136,6 @@ def test_a_picture_has_words_and_numbers_of_what_is_there():
     assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
 
 
-# ------------------------------------------------------------------------------ the command
-
-
 @pytest.fixture(autouse=True)
 def _workplace(tmp_path, monkeypatch):
     (tmp_path / "config").symlink_to(ROOT / "config")
@@ -151,24 +143,19 @@ def _workplace(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-@pytest.mark.parametrize(
-    ("words", "other", "usual", "said"),
-    [
+def test_draw_writes_a_picture_and_says_its_numbers(capsys):
+    for kind, words, said, other, usual in (
         # a person may state a default and sort keys as they like; a path may not
-        (["partition", "dirichlet+alpha~0.2+clients~5"], ["partition", "pooled"],
-         "digits--pooled.svg", "distance from all"),
-        (["graph", "ring", "--clients", "5"], ["graph", "star"], "star--16.svg",
-         "10 directed edges"),
-    ],
-)  # fmt: skip
-def test_draw_writes_a_picture_and_says_its_numbers(capsys, words, other, usual, said):
-    assert main(["draw", *words, "--out", "map.png"]) == 0
-    out = capsys.readouterr().out
-    assert "drawn: map.png" in out
-    assert said in out
-    assert Path("map.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["draw", *other]) == 0
-    assert Path(usual).exists()
+        ("partition", ["dirichlet+alpha~0.2+clients~5"], "from all", "pooled", "digits--pooled"),
+        ("graph", ["ring", "--clients", "5"], "10 directed edges", "star", "star--16"),
+    ):
+        assert main(["draw", kind, *words, "--out", f"{kind}.png"]) == 0
+        out = capsys.readouterr().out
+        assert f"drawn: {kind}.png" in out
+        assert said in out
+        assert Path(f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+        assert main(["draw", kind, other]) == 0
+        assert Path(f"{usual}.svg").exists()
 
 
 def test_what_is_drawn_is_what_the_workflow_would_make():
@@ -202,31 +189,25 @@ def test_a_mistake_is_one_sentence(words, sentence, capsys):
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
-# ------------------------------------------------------------------------------------ graphs
-
-
-def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
+def test_unlike_weights_are_two_arrows_around_nodes_and_no_text_is_cut_off():
     """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
     for token, clients, arrows in ((MATRIX, 2, 2), ("ring", 6, 0), ("grid+torus~true", 9, 6)):
         with rules():
             assert len(drawing(token, clients).figure().axes[0].patches) == arrows
+    for token, n in ((MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("complete", 64)):
+        assert texts_of(drawing(token, n))
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_every_node_has_a_place_of_its_own(name):
+    # of a rectangle the sides are as near a square's as can be
+    sides = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
+    assert {count: rectangle(count) for count in sides} == sides
     for count in (1, 2, 3, 12, 17):
         places = PLACES[name](count)
         assert places.shape == (count, 2)
         assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
         assert len(np.unique(places.round(9), axis=0)) == count
-
-
-def test_a_rectangle_is_as_near_a_square_as_can_be():
-    found = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
-    assert {count: rectangle(count) for count in found} == found
-
-
-# ------------------------------------------------------------------- the stage and the report
 
 
 def partitions_of(made: Plan) -> list[str]:

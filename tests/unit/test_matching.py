@@ -47,9 +47,6 @@ def literal_of(layer, rule, visits):
     return literal.Matching(vectors, precisions, *prior, **how).run(visits)
 
 
-# --- rewards ---
-
-
 @given(
     seeds,
     st.integers(1, 6),
@@ -94,17 +91,11 @@ def test_rewards_are_those_of_equation_9(seed, units, atoms, dims, variance, pri
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale)
 
 
-def test_a_client_without_examples_of_a_class_says_nothing_about_its_weights():
+def test_new_atoms_are_exchangeable_and_absent_classes_say_nothing():
     atoms = Gaussians(np.zeros(1), np.ones(1), np.array([[3.0, -1.0]]), np.array([[2.0, 0.5]]))
     blind = Gaussians(np.zeros(1), np.ones(1), np.zeros((1, 2)), np.zeros((1, 2)))
     assert gain(blind, atoms, np.zeros((1, 1)))[0, 0] == 0.0
-
-
-# --- assignment ---
-
-
-def test_the_columns_of_new_atoms_are_exchangeable():
-    """They differ by their price alone: whoever joins an atom does so however they are ordered."""
+    # They differ by their price alone: whoever joins an atom does so however they are ordered.
     rng = np.random.default_rng(1)
     for _ in range(50):
         gains, fresh = rng.normal(size=(6, 4)), rng.normal(size=6)
@@ -136,23 +127,17 @@ def test_columns_left_out_are_in_no_best_assignment(seed, units, atoms, spread):
     assert np.array_equal(np.minimum(whole, atoms), np.minimum(part, atoms))
 
 
-def test_columns_stay_where_new_atoms_are_few_or_they_are_not_finite():
+def test_columns_stay_where_atoms_are_few_and_equal_units_tie_whatever_the_last_bits_say():
     table = np.random.default_rng(0).normal(size=(4, 9))
     assert list(useful_columns(table, 3)) == list(range(9))
     table = np.array([[np.nan, -9.0, 0.0, -1.0], [-9.0, -9.0, 0.0, -1.0]])
     assert list(useful_columns(table, 2)) == [0, 2, 3]
-
-
-def test_equal_units_tie_whatever_the_last_bits_say():
     rng = np.random.default_rng(2)
     for _ in range(50):
         table = rng.normal(size=(6, 9))
         table[4], table[:, 7] = table[1], table[:, 3]
         shaken = table * (1 + 1e-15 * rng.integers(-2, 3, table.shape))
         assert np.array_equal(best_columns(shaken), best_columns(table))
-
-
-# --- the procedure ---
 
 
 @given(
@@ -188,9 +173,6 @@ def test_matching_is_what_the_literal_procedure_gives(
     np.testing.assert_allclose(means, expected.means, rtol=0, atol=1e-12)
 
 
-# --- bookkeeping ---
-
-
 def test_atoms_are_summed_from_their_members_without_residue():
     """A client of huge weights comes and goes; what it leaves in running sums must not show."""
     rng = np.random.default_rng(5)
@@ -208,12 +190,15 @@ def test_atoms_are_summed_from_their_members_without_residue():
     np.testing.assert_allclose(found.atoms.uniform_mean, exact, rtol=1e-14, atol=0)
 
 
-def test_past_the_width_cap_a_client_adds_one_atom_at_a_time():
+def test_past_the_width_cap_a_client_adds_one_atom_and_a_cap_of_the_width_is_not_refused():
     rng = np.random.default_rng(6)
     layer = layer_of([rng.normal(0, 30, (8, 6)) for _ in range(5)], 2, variance=0.01)
     none = np.empty((0, 5), int)
     assert len(match(layer, Rule(), none).counts) == 40
     assert len(match(layer, Rule(width_cap=20), none).counts) == 22  # 8, 16, 20, 21, 22
+    with pytest.raises(FedreproError, match="too large for the variances"):
+        best_columns(np.array([[1.0, np.nan], [0.0, 1.0]]))
+    assert len(match(layer_of(NINE, 1), Rule(width_cap=9), ONCE).counts) == 9
 
 
 TWO, NINE = [np.ones((2, 3)), np.eye(2, 3)], [np.random.default_rng(7).normal(size=(9, 4))]
@@ -231,9 +216,3 @@ REFUSED = [
 def test_what_cannot_be_matched_is_refused(vectors, rule, visits, sentence):
     with pytest.raises(FedreproError, match=sentence):
         match(layer_of(vectors, 1), rule, np.array(visits))
-
-
-def test_rewards_that_are_not_finite_are_refused_and_a_cap_of_the_width_is_not():
-    with pytest.raises(FedreproError, match="too large for the variances"):
-        best_columns(np.array([[1.0, np.nan], [0.0, 1.0]]))
-    assert len(match(layer_of(NINE, 1), Rule(width_cap=9), ONCE).counts) == 9

@@ -11,7 +11,6 @@ from contract import METHODS, as_split, call
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from problems import CLASSES, FEATURES, problem
-from small_exhibits import small
 
 from fedrepro.api import BUDGET, method
 from fedrepro.core.errors import FedreproError
@@ -154,9 +153,6 @@ def test_weights_that_are_no_numbers_are_no_error(merge):
     assert not np.isfinite(merge(weights, same(np.eye(3), 2), np.ones(2) / 2)).any()
 
 
-# ----------------------------------------------------------------------- diagonal information
-
-
 @hypothesis_given(SEEDS)
 def test_equal_information_gives_the_average_and_a_common_factor_changes_nothing(seed):
     rng = np.random.default_rng(seed)
@@ -170,14 +166,11 @@ def test_equal_information_gives_the_average_and_a_common_factor_changes_nothing
     assert (found >= weights.min(axis=0) - 1e-12).all()
 
 
-def test_a_weight_that_one_client_alone_knows_is_its_own():
+def test_a_weight_that_one_client_alone_knows_is_its_own_and_a_flat_one_stays():
     weights = np.array([[1.0, 2.0], [5.0, -4.0]])
     found = fisher_mean(weights, np.array([[3.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]))
     assert found.tolist() == [1.0, -1.0]
-
-
-def test_fedfishers_descent_leaves_a_flat_coordinate_at_the_average():
-    """Curved ones are at the minimiser after 2000 steps, one of 1e-8 is not."""
+    # Curved ones are at the minimiser after 2000 steps, one of 1e-8 is not.
     fisher = np.array([[1e-8, 1, 0.5], [3e-8, 0.2, 2]])
     weights, share = np.array([[1.0] * 3, [-1.0] * 3]), np.array([0.5, 0.5])
     curve, pull = mean_of(fisher, share), mean_of(fisher * weights, share)
@@ -188,13 +181,14 @@ def test_fedfishers_descent_leaves_a_flat_coordinate_at_the_average():
     assert np.abs(found[1:] - exact[1:]).max() < 0.02
 
 
-# ---------------------------------------------------------------------------------------- gates
-
-
-def test_a_gate_of_even_weights_is_the_mean_of_logits():
+def test_a_gate_of_even_weights_is_the_mean_of_logits_and_adams_first_step_a_sign():
     logits = np.random.default_rng(0).normal(size=(5, 4, 3))  # examples, networks, classes
     gate = class_weights(4, 3, np.full((4, 3), 0.25))
     assert np.allclose(gated_logits(gate, logits.reshape(5, 12)), logits.mean(axis=1))
+    server = GateServer({"weight0": np.zeros(4)}, 1.0)
+    move = np.array([5.0, -7.0, 3e3, -40.0])
+    server.step([{"weight0": move}], np.ones(1))
+    assert np.allclose(server.gate["weight0"], np.sign(move), rtol=5e-3)
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -218,28 +212,15 @@ def test_gradients_of_a_gate_are_differences_of_its_loss(deep):
             assert value[at] == pytest.approx((loss(moved[0]) - loss(moved[1])) / 2e-5, abs=1e-6)
 
 
-def test_the_first_step_of_fedadam_is_almost_the_sign_of_the_move():
-    server = GateServer({"weight0": np.zeros(4)}, 1.0)
-    move = np.array([5.0, -7.0, 3e3, -40.0])
-    server.step([{"weight0": move}], np.ones(1))
-    assert np.allclose(server.gate["weight0"], np.sign(move), rtol=5e-3)
-
-
-# --------------------------------------------------------------------------------- task vectors
-
-
 @hypothesis_given(SEEDS)
 def test_one_task_vector_kept_whole_is_itself(seed):
     vector = np.random.default_rng(seed).normal(size=(1, 9))
     assert np.array_equal(ties_merge(vector, 1.0), vector[0])
 
 
-def test_of_two_opposite_task_vectors_the_larger_wins_undiluted():
+def test_of_task_vectors_the_largest_entries_and_the_larger_of_two_count():
     vector = np.random.default_rng(0).normal(size=9)
     assert np.allclose(ties_merge(np.stack([vector, -0.5 * vector]), 1.0), vector)
-
-
-def test_of_a_task_vector_the_largest_entries_count():
     found = ties_merge(np.array([[1.0, -4, 2, 0.5, 3], [0, 0, 6, 0, -0.1]]), 0.4)
     # two of each are kept; 3 outweighs -0.1, so it gives the sign and is alone in the mean
     assert found.tolist() == [0, -4, 6, 0, 3]
@@ -340,13 +321,10 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     assert sent.messages_up == 2 * sent.messages_down == 8
 
 
-def test_task_arithmetic_at_one_is_the_plain_mean_and_at_nothing_the_start(given):
+def test_task_arithmetic_and_the_best_client_at_what_is_known(given):
     plain = call("average", given, weighted=False).tensors
     assert close(call("task_arithmetic", given).tensors, plain, 1e-5)
     assert close(call("task_arithmetic", given, scale=1e-9).tensors, given.info.start, 1e-6)
-
-
-def test_the_best_client_is_the_best_on_everybodys_validation_examples(given):
     made = call("best_client", given)
     each = [correct(model, as_split(given)).mean() for model in call("local", given)]
     found = correct(made, as_split(given)).mean()
@@ -356,13 +334,10 @@ def test_the_best_client_is_the_best_on_everybodys_validation_examples(given):
     assert 0 < made.diagnostics["chosen_by"] <= 1
 
 
-def test_a_gate_learns_what_even_weights_do_not_know(given):
+def test_a_gate_learns_what_even_weights_do_not_know_and_untrained_is_the_mean_of_logits(given):
     gated = correct(call("fens", given, rate=0.03), as_split(given)).mean()
     even = correct(call("uniform_ensemble", given), as_split(given)).mean()
     assert gated > even
-
-
-def test_an_untrained_gate_of_class_weights_is_the_mean_of_logits(given):
     made = call("fens", given, gate="class_weights", rounds=1, rate=1e-12)
     weights = made.gate["weight0"]
     assert np.allclose(weights.sum(axis=0), 1, atol=1e-6)
@@ -392,30 +367,20 @@ def test_a_gate_that_leaves_examples_is_fitted_to_the_others_and_chosen_by_these
     assert found["accuracy"] == pytest.approx(right)
 
 
-def test_models_of_different_starts_are_refused():
-    methods = [{"name": "ties"}]
-    with pytest.raises(FedreproError, match="each client draws its own: set shared_init"):
-        small(methods=methods, training={"name": "adam"})
-    small(methods=methods, training={"name": "adam", "shared_init": True})
-
-
-def test_a_grid_is_no_larger_than_the_budget():
-    with pytest.raises(FedreproError, match=f"9 settings, and comparisons try {BUDGET}"):
-        method("x", kind="one_shot", grid={"a": (1, 2, 3), "b": (1, 2, 3)})
-
-
 FEW = {"epochs": 2, "generator_steps": 3, "batch_size": 16, "latent": 8, "generator_units": 8}
 
 
-def test_a_student_that_is_the_ensemble_stays_where_it_is(given):
+def test_a_student_that_is_the_ensemble_stays_and_no_grid_is_above_the_budget(given):
     """Of equal clients the average predicts what all together do: nothing is left to learn."""
     own = equal(given)
     made = call("dense", own, **FEW)
     assert close(made.tensors, {k: v[:1] for k, v in own.models.tensors.items()}, 1e-4)
     assert made.diagnostics["student_gap"] == pytest.approx(0, abs=1e-9)
+    with pytest.raises(FedreproError, match=f"9 settings, and comparisons try {BUDGET}"):
+        method("x", kind="one_shot", grid={"a": (1, 2, 3), "b": (1, 2, 3)})
 
 
-def test_the_divergence_is_that_of_its_definition_and_no_less_than_nothing():
+def test_the_divergence_is_that_of_its_definition_and_the_ensemble_the_mean_of_logits(given):
     generator = torch.Generator().manual_seed(0)
     one, other = torch.randn(2, 5, CLASSES, generator=generator)
     for temperature in (1.0, 20.0):
@@ -425,9 +390,6 @@ def test_the_divergence_is_that_of_its_definition_and_no_less_than_nothing():
         assert found == pytest.approx(wanted, rel=1e-3)
         assert found > 0
     assert float(divergence(one, one + 3.0)) == pytest.approx(0, abs=1e-6)
-
-
-def test_the_ensemble_is_the_mean_of_logits(given):
     network = network_of(given.models.model, (FEATURES,), CLASSES)
     x, tensors = torch.from_numpy(given.inputs[:7]), given.models.tensors
     each = [

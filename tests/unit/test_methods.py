@@ -31,7 +31,7 @@ def holders(clients, rows, **changes):
     return replace(clients, data=replace(clients.data, rows=rows), **changes)
 
 
-def test_the_average_weighs_clients_by_their_examples(given):
+def test_the_average_weighs_clients_by_examples_and_ensembles_average_probabilities(given):
     counts = given.info.example_counts
     made = call("average", given)
     for key, value in given.models.tensors.items():
@@ -39,9 +39,6 @@ def test_the_average_weighs_clients_by_their_examples(given):
         assert np.allclose(made.tensors[key][0], expected, atol=1e-6)
     plain = call("average", given, weighted=False)
     assert np.allclose(plain.tensors["bias0"][0], given.models.tensors["bias0"].mean(0), atol=1e-6)
-
-
-def test_ensembles_average_probabilities(given):
     model, tensors = given.models.model, given.models.tensors
     own = [
         probabilities_of(GlobalModel(model, {k: v[[j]] for k, v in tensors.items()}), given).numpy()
@@ -59,16 +56,15 @@ def right_of(model, given, networks=slice(None)):
     return correct(replace(model, tensors=own, weights=None), as_split(given))[:, 0]
 
 
-def test_a_vote_is_won_by_the_class_of_most_clients(given):
+def test_a_vote_is_won_by_the_class_of_most_clients_and_ties_fall_at_random(given):
     made = call("voting_ensemble", given)
     alone = right_of(replace(made, ties=None), given, [0])
     assert np.array_equal(right_of(made, given, [0, 0, 3]), alone)
     assert made.weights.shape == (4, CLASSES)
     assert right_of(made, given).mean() > 0.5
-
-
-def test_ties_fall_at_random_by_the_place_of_the_trial(given):
-    """Two clients that never agree: an example is right half of the time if one of them is."""
+    assert as_state(call("voting_ensemble", given), CLASSES)["vote"] is True
+    assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
+    # Two clients that never agree: an example is right half of the time if one of them is.
     tensors = {k: np.zeros_like(v[:2]) for k, v in given.models.tensors.items()}
     tensors["bias1"][0, 0] = tensors["bias1"][1, 1] = 1
     made = GlobalModel(given.models.model, tensors)
@@ -78,11 +74,6 @@ def test_ties_fall_at_random_by_the_place_of_the_trial(given):
     for label, share in enumerate((0.5, 0.5, 0.0)):
         own = np.concatenate([part[given.labels == label] for part in found[1:]])
         assert own.mean() == pytest.approx(share, abs=0.15)
-
-
-def test_a_vote_says_so_in_its_file(given):
-    assert as_state(call("voting_ensemble", given), CLASSES)["vote"] is True
-    assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +95,15 @@ def test_the_weighted_ensemble_weighs_by_classes_or_by_a_clients_own_examples(
     assert np.allclose(made.weights, weights)
 
 
-def test_majority_is_the_share_of_the_largest_class(given):
+def test_majority_is_the_share_of_the_largest_class_and_distillation_follows_the_ensemble(given):
     counts = given.info.label_counts.sum(0)
     made = call("majority", given)
     assert correct(made, as_split(given)).mean() == pytest.approx(counts.max() / counts.sum())
-
-
-def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     made = call("distillation", given, units=20)
     assert made.tensors["weight0"].shape == (1, FEATURES, 20)
     teacher = probabilities_of(call("uniform_ensemble", given), given).argmax(1)
     student = probabilities_of(made, given).argmax(1)
     assert (teacher == student).float().mean() > 0.9
-
-
-def test_distillation_has_as_many_layers_as_the_clients_of_500_units_unless_told():
     deep = problem(hidden=(5, 4))
     for units, values in ((7, {"units": 7}), (500, {})):
         assert [v.shape for v in call("distillation", deep, **values).tensors.values()] == [
@@ -216,17 +201,11 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy_worst", "test"] == min(alone)
 
 
-@pytest.mark.parametrize(
-    ("declared", "sentence"),
-    [
-        ({"kind": "one-shot"}, "did you mean 'one_shot'"),
-        ({"kind": "one_shot", "needs": {"everything"}},
-         r"known needs are .*client_answers.*rounds"),
-    ],
-)  # fmt: skip
-def test_a_kind_or_a_need_that_there_is_not_is_a_sentence(declared, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        method("x", **declared)
+def test_a_kind_or_a_need_that_there_is_not_is_a_sentence():
+    with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
+        method("x", kind="one-shot")
+    with pytest.raises(FedreproError, match=r"known needs are .*client_answers.*rounds"):
+        method("x", kind="one_shot", needs={"everything"})
 
 
 def test_unmatched_units_keep_their_say_where_concatenation_scales_it(given):

@@ -57,13 +57,16 @@ def given_of(optimiser="sgd", **values):
     return settings_of(components("training")[optimiser].spec(own))
 
 
-def test_what_a_module_takes_and_holds():
+def test_a_module_takes_and_holds_what_it_says_and_other_shapes_each_time_are_refused():
     """Of an example: 36 inputs laid flat, 5 hidden units before and behind the ReLU, 4 scores."""
     network = network_of(model_of(perceptron), SHAPE, CLASSES)
     start = network.initial(RngKey(0), 0.1, 0.0)
     assert (network.products, network.classes) == (36 * 5 + 5 * 4, CLASSES)
     assert network.hidden_units(start) is None
     assert activations(Procedure(network, given_of())) >= 8 * (5 + 5 + 4)
+    network = network_of(model_of(of_random_width), SHAPE, CLASSES)
+    with pytest.raises(FedreproError, match="has other parameters each time"):
+        _ = [network.initial(RngKey(0, place), 0.1, 0.0) for place in range(3)]
 
 
 def clients():
@@ -85,8 +88,16 @@ def test_bytes_do_not_depend_on_other_clients_nor_on_what_was_drawn_before(resne
     assert all(np.array_equal(whole.tensors[k][2:3], alone.tensors[k]) for k in start)
 
 
-def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
-    """One example and no rate to move by: only what is left out tells the losses apart."""
+def test_it_starts_as_its_own_code_draws_and_dropout_anew_in_every_step(resnet):
+    network = network_of(resnet.spec(), SHAPE, CLASSES)
+    places = [RngKey(0, 0, j) for j in range(2)]
+    own, other = (initial_weights(network, given_of(), places) for _ in "ab")
+    assert all(np.array_equal(own[name], other[name]) for name in own)
+    assert not np.array_equal(own["stem.weight"][0], own["stem.weight"][1])
+    assert (own["blocks.0.body.1.weight"] == 1).all()  # of GroupNorm
+    shared = initial_weights(network, given_of(shared_init=True), places)
+    assert np.array_equal(shared["stem.weight"][0], shared["stem.weight"][1])
+    # One example and no rate to move by: only what is left out tells the losses apart.
     network = network_of(resnet.spec({"dropout": 0.5}), SHAPE, CLASSES)
     given, (examples, _) = given_of(lr=1e-30), clients()
     start = initial_weights(network, given, [RngKey(0)])
@@ -96,17 +107,6 @@ def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
     one = {name: torch.from_numpy(value[0]) for name, value in start.items()}
     scores = [network.logits(one, examples.inputs[:5]) for _ in range(2)]
     assert torch.equal(*scores)
-
-
-def test_it_starts_as_its_own_code_draws(resnet):
-    network = network_of(resnet.spec(), SHAPE, CLASSES)
-    places = [RngKey(0, 0, j) for j in range(2)]
-    own, other = (initial_weights(network, given_of(), places) for _ in "ab")
-    assert all(np.array_equal(own[name], other[name]) for name in own)
-    assert not np.array_equal(own["stem.weight"][0], own["stem.weight"][1])
-    assert (own["blocks.0.body.1.weight"] == 1).all()  # of GroupNorm
-    shared = initial_weights(network, given_of(shared_init=True), places)
-    assert np.array_equal(shared["stem.weight"][0], shared["stem.weight"][1])
 
 
 class Recurrent(nn.Module):
@@ -189,12 +189,6 @@ def with_norm(norm):
 def test_what_cannot_be_trained_averaged_and_measured_is_refused(make, told):
     with pytest.raises(FedreproError, match=told):
         network_of(model_of(make), SHAPE, CLASSES)
-
-
-def test_a_module_of_other_shapes_each_time_is_refused_when_it_starts():
-    network = network_of(model_of(of_random_width), SHAPE, CLASSES)
-    with pytest.raises(FedreproError, match="has other parameters each time"):
-        _ = [network.initial(RngKey(0, place), 0.1, 0.0) for place in range(3)]
 
 
 @pytest.mark.parametrize(

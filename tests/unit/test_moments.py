@@ -150,29 +150,26 @@ def test_input_moments_are_those_of_kronecker_factors_and_are_given_of_single_la
         assert np.array_equal(alone[key], value) or key == "dilated.weight"
 
 
-def test_moments_of_a_layer_need_no_tensors_above_it():
+def test_moments_have_a_bias_of_one_patches_for_each_group_and_matrices_alone():
     network, tensors, examples = made("mlp")
     below = {name: tensors[name] for name in ("weight0", "bias0")}
     found = input_moments(network, below, examples, only=["weight1"])
     assert np.array_equal(found["weight1"], input_moments(*made("mlp"))["weight1"])
-
-
-def test_the_input_of_a_bias_is_one():
     network, tensors, examples = made("mlp")
     found = input_moments(network, tensors, examples)["weight0"]
     x = examples.inputs.numpy()
     assert found[-1, -1] == 1
     assert np.allclose(found[-1, :-1], x.mean(0), atol=1e-6)
     assert np.allclose(found[:-1, :-1], x.T @ x / COUNT, atol=1e-5)
-
-
-def test_a_convolution_has_moments_of_its_patches_for_each_group():
     network, tensors, examples = made("module")
     found = input_moments(network, tensors, examples)
     assert {"grouped.weight, group 0", "grouped.weight, group 1", "dilated.weight"} <= set(found)
     assert found["first.weight"][-1, -1] == pytest.approx(1)  # of the bias
     pixel = float((examples.inputs**2).mean())  # the middle of a patch is one
     assert found["first.weight"][4, 4] == pytest.approx(pixel, rel=1e-5)
+    spec = components("model")["char_lstm"].spec({"embedding": 3, "units": 4})
+    with pytest.raises(FedreproError, match="choose mlp, logistic or cnn"):
+        layer_matrices(network_of(spec, (5,), CLASSES))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -185,12 +182,6 @@ def test_a_layer_is_a_matrix_and_back(name):
         found = tensors_of_matrices(layers, {layer.key: layer.of(stacked)[j] for layer in layers})
         assert found.keys() == own.keys()
         assert all(np.array_equal(value, own[key]) for key, value in found.items())
-
-
-def test_only_layers_that_are_matrices_have_moments():
-    spec = components("model")["char_lstm"].spec({"embedding": 3, "units": 4})
-    with pytest.raises(FedreproError, match="choose mlp, logistic or cnn"):
-        layer_matrices(network_of(spec, (5,), CLASSES))
 
 
 @given(

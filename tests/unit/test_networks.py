@@ -397,16 +397,13 @@ def test_hidden_units_are_counted_in_tensors_where_that_means_something(token, u
         assert network.hidden_units({k: np.zeros((1, *v)) for k, v in shapes.items()}) == 201
 
 
-@pytest.mark.parametrize(
-    ("token", "shape", "expected"),
-    [
-        ("mlp+hidden~5", (6,), 7 * 5 + 6 * CLASSES),
-        # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
-        ("cnn+channels~2+hidden~3+kernel~3", (4, 4), 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES),
-    ],
-)
-def test_products_are_weights_times_the_places_they_are_laid_on(token, shape, expected):
-    assert network_of(parse_token("model", token), shape, CLASSES).products == expected
+def test_products_are_weights_times_the_places_they_are_laid_on():
+    perceptron, image = "mlp+hidden~5", "cnn+channels~2+hidden~3+kernel~3"
+    found = network_of(parse_token("model", perceptron), (6,), CLASSES).products
+    assert found == 7 * 5 + 6 * CLASSES
+    # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
+    found = network_of(parse_token("model", image), (4, 4), CLASSES).products
+    assert found == 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])
@@ -436,7 +433,7 @@ def test_of_shares_the_largest_is_the_right_class():
         assert right_predictions(logits, y, weight).tolist() == [2, 1]
 
 
-def test_starts_are_each_clients_own_unless_shared():
+def test_starts_are_each_clients_own_unless_shared_and_glorots_have_the_spread_of_their_fans():
     net, given = network("mlp"), procedure("adam", init="normal")
     places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0), RngKey(0, 0, -1)]
     own = initial_weights(net, given, places)["weight0"]
@@ -446,9 +443,6 @@ def test_starts_are_each_clients_own_unless_shared():
     assert not np.array_equal(shared[0], shared[2])
     # whoever asks draws that of the trial, the server too
     assert all(np.array_equal(shared[0], shared[k]) for k in (1, 3))
-
-
-def test_glorot_starts_have_the_spread_of_their_fans():
     made = network_of(components("model")["mlp"].spec({"hidden": [200]}), (400,), 10)
     drawn = made.initial(RngKey(0), 0.1, 0.0, "glorot")
     limit = np.sqrt(6 / 600)

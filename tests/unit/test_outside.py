@@ -1,28 +1,49 @@
-"""Components outside the package: a file that is named, or a package that declares them."""
+"""Components outside the package: named, declared, and told in a sentence what is wrong."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
+import sys
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from partitioned import data_of, examples_of
+from problems import problem
 from small_exhibits import file_of, small
 
+from fedrepro.api import GlobalModel, Report
+from fedrepro.cli import main as entry
 from fedrepro.cli import workflow_and_slurm
-from fedrepro.cli.main import main, name_configured
+from fedrepro.cli.main import FAULT, MENDABLE, main, name_configured
+from fedrepro.cli.workflow_and_slurm import take_failed
 from fedrepro.core import plugins, provenance, registry
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment
+from fedrepro.data.feature_extraction import represent
 from fedrepro.data.partition_files import _require_sound, build_partition
 from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.trial_statistics import by_metric
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
+from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
+from fedrepro.stages.data import prepare
+from fedrepro.stages.job_log_and_gpu_lock import Failures
+from fedrepro.stages.rounds_job import TrialRounds
+from fedrepro.training.mixing_matrices import weights_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "adding-a-method.md").read_text()
@@ -227,3 +248,208 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     workflow_and_slurm.export_settings("", 20.0, [path, "more.py"])
     # each file once, however it is written
     assert plugins.configured_files() == ("mine.py", "more.py")
+
+
+def returning(kind, name, made):
+    """A component of this name whose function returns that, with the parameters it has."""
+    found = components(kind)[name].spec()
+    fn = wraps(found.component.fn)(lambda *_, **__: made)
+    return replace(found, component=replace(found.component, fn=fn))
+
+
+@pytest.mark.parametrize(("made", "told"), [(None, "nothing"), ({}, "a dict")])
+def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
+    with pytest.raises(FedreproError, match=f"dataset 'digits' returns {told}: let it"):
+        prepare(returning("dataset", "digits", made), tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_graphs_features_and_one_shot_methods_return_what_they_should(monkeypatch):
+    with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
+        network_of(returning("model", "mlp", None), (4,), 3)
+    with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
+        weights_of(returning("graph", "ring", None), 1, RngKey(0))
+    spec = returning("feature", "centred", None)
+    monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
+    with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):
+        represent(None, "centred")
+    with pytest.raises(KeyError, match="weight9"):
+        worked_with(KeyError("weight9"))
+    local = problem().models
+    for made in ({}, [], [None], "model", np.zeros(2)):
+        with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
+            require_models(made, AVERAGE, local)
+    model = GlobalModel(local.model, local.tensors)
+    for made in (None, model, [model, model]):
+        require_models(made, AVERAGE, local)
+
+
+AVERAGE = components("method")["average"].spec()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda w: {"weight0": w[0]}, r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+"),
+        (lambda w: {"weight0": w[:, :, None]}, r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
+        (lambda w: {"weight0": None}, "no 'weight0'"),
+        (lambda w: {"weight0": torch.from_numpy(w)}, "'weight0' as a Tensor: let it be a NumPy ar"),
+        (lambda w: {"weight0": w.tolist()}, "'weight0' as a list: let it be a NumPy array"),
+        (lambda w: {"scale": np.ones(1)}, "'scale', which its model lacks"),
+        (lambda w: {"weight0": w[:0]}, r"no network \(m = 0\)"),
+        (lambda w: {"bias0": w[:1, 0]}, r"'bias0' of shape \(1, \d+\)"),
+    ],
+)
+def test_tensors_of_another_form(change, told):
+    local = problem().models
+    tensors = local.tensors | change(local.tensors["weight0"])
+    tensors = {name: value for name, value in tensors.items() if value is not None}
+    with pytest.raises(FedreproError, match=f"method 'average' returns {told}"):
+        require_models(GlobalModel(local.model, tensors), AVERAGE, local)
+
+
+def worked_with(error):
+    """What an average that raises this comes to."""
+
+    def fails(*_, **__):
+        raise error
+
+    own, fn = problem(), wraps(AVERAGE.component.fn)(fails)
+    setting = replace(AVERAGE, component=replace(AVERAGE.component, fn=fn))
+    return run_setting(setting, SharedPreparation(None, own.models, own.info, RngKey(0)))
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])
+def test_arithmetic_that_fails_is_a_row_that_failed(error, capsys):
+    done = worked_with(error)
+    assert not done.made.finite
+    assert f"average failed: {type(error).__name__}, {error}" in capsys.readouterr().err
+    assert {number.metric: number.value for number in done.cost}["rounds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("begun", "done", "told"),
+    [
+        (None, None, "`init` of method 'fedavg' returns nothing: let it return a dict"),
+        ({}, None, "`round` of method 'fedavg' returns nothing: let it return a state"),
+        ({}, ({}, None), "`round` of method 'fedavg' returns a tuple"),
+        ({}, (None, Report()), "`round` of method 'fedavg' returns nothing: let it return a dict"),
+    ],
+)
+def test_a_method_in_rounds(begun, done, told):
+    given, forgetful, keeper = problem(), Mock(rounds=2), Mock()
+    forgetful.init.return_value, forgetful.round.return_value = begun, done
+    keeper.load.return_value = None
+    judge = SimpleNamespace(clients=given.clients, made=forgetful)
+    trial = TrialRounds(components("method")["fedavg"].spec(), judge, given.info, None, {})
+    with pytest.raises(FedreproError, match=told):
+        trial.run(RngKey(0), keeper)
+
+
+MINE = """
+import helper_beside
+from fedrepro.api import method
+
+@method("mine", kind="one_shot")
+def mine(clients, info, *, rng):
+    \"\"\"Fail.\"\"\"
+    return {made}
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Writes a method of one's own, and models to combine."""
+
+    def write(made: str) -> list[str]:
+        (tmp_path / "mine.py").write_text(MINE.replace("{made}", made))
+        (tmp_path / "helper_beside.py").write_text("def half(x):\n    return x['half']\n")
+        monkeypatch.setenv(plugins.NAMED, str(tmp_path / "mine.py"))
+        for client in range(2):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+            torch.save(model.state_dict(), tmp_path / f"{client}.pt")
+        models = [str(tmp_path / f"{client}.pt") for client in range(2)]
+        return ["combine", "mine", *models, "--out", str(tmp_path / "out.pt")]
+
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("helper_beside", None)
+    yield write
+    monkeypatch.setenv(plugins.NAMED, "")
+    registry.components("method")
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("clients.tensor", "mine.py, line 8, `return clients.tensor`: AttributeError: 'Local"),
+        ("helper_beside.half({})", "beside.py, line 2, `return x['half']`: KeyError: 'half'"),
+        (
+            "__import__('torch').ones(2) @ __import__('torch').ones(3)",
+            "mine.py, line 8, `return __",
+        ),
+        ("__import__('sys').exit(0)", "mine.py, line 8, `return __import__('sys').exit(0)`: Sys"),
+    ],
+)
+def test_it_is_mine_and_shows_my_line(own, capsys, made, told):
+    command = own(made)
+    assert main(command) == MENDABLE
+    said = capsys.readouterr().err
+    assert told in said
+    assert "fault of the program" not in said
+    assert main([*command, "--debug"]) == MENDABLE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_job_keeps_the_trace_in_its_log_and_a_fault_of_the_package_stays_one(
+    own, capsys, monkeypatch
+):
+    command = own("clients.tensor")
+    # a job differs from a command in its first word alone here
+    monkeypatch.setattr(entry, "_there_or_here", lambda words: entry._here(command))
+    assert main(["job", "{}"]) == MENDABLE
+    trace, _, sentence = capsys.readouterr().err.rpartition("fedrepro: ")
+    assert trace.startswith("Traceback")
+    assert re.search(r"mine\.py.*the log of the job", sentence)
+    command = own("clients.tensor")
+
+    def broken(*_, **__):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.run", broken)
+    assert main(command) == FAULT
+    assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
+
+
+def test_a_method_that_failed_is_not_a_number_and_a_lack_of_memory_no_failure(capsys):
+    trials = [(0, "accuracy", "test", 0.5), (1, "failed", "", 1.0), (2, "accuracy", "test", 0.75)]
+    rows = pd.DataFrame(trials, columns=["trial", "metric", "split", "value"])
+    series = by_metric(rows, "mine", 3, "here")
+    assert series["failed", ""] == [0.0, 1.0, 0.0]
+    np.testing.assert_equal(series["accuracy", "test"], [0.5, math.nan, 0.75])
+    alone = by_metric(rows[rows["trial"] == 1].assign(trial=0), "mine", 1, "here")
+    np.testing.assert_equal(dict(alone), {("accuracy", "test"): [math.nan], ("failed", ""): [1.0]})
+    failures = Failures()
+    with pytest.raises(MemoryError):
+        failures.note("mine", 0, MemoryError())
+    assert not failures.diagnostics
+    failures.note("mine", 1, KeyError("weight9"))
+    failures.note("mine", 2, KeyError("weight8"))
+    assert failures.diagnostics == {"failed": ["mine failed in trial 1: KeyError: 'weight9'"]}
+    assert "KeyError" in capsys.readouterr().err  # the trace is in the log
+
+
+def test_what_failed_is_said_and_tried_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    drawn_in = Path("results/drawn/tiny/mine")
+    metrics = drawn_in / "metrics.parquet"
+    drawn_in.mkdir(parents=True)
+    for path in (metrics, *(drawn_in / name for name in ("a.json", "a.csv", "b.json"))):
+        path.write_text("{}")
+    failed = {str(metrics): ["m failed in trial 0: KeyError: 1"]}
+    (drawn_in / "a.json").write_text(json.dumps({"failed": failed}))
+    sentences, drawn = take_failed("tiny")
+    assert sentences == ["reports/tiny/mine/a: m failed in trial 0: KeyError: 1"]
+    assert not metrics.exists()
+    assert sorted(path.name for path in drawn) == ["a.csv", "a.json"]
+    assert {path.stat().st_mtime for path in drawn} == {1}
+    assert take_failed("quick") == ([], [])

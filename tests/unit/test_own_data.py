@@ -32,9 +32,6 @@ def told(path, call, *words):
     return said
 
 
-# ------------------------------------------------------------------------------------ csv
-
-
 @pytest.fixture
 def csv(tmp_path):
     def write(content):
@@ -75,11 +72,16 @@ def test_one_number_is_one_class_however_it_is_written(csv, npz, other):
         assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
 
 
-def test_a_column_that_counts_lines_is_said(csv):
+def test_what_counts_lines_or_leaves_an_output_out_is_said(csv, npz):
     found = of_csv(csv("id,kind,a\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9))))
     (note,) = found.notes
     assert "column 'id'" in note
     assert "counts its lines" in split_by_class(found, 2).notes[0]
+    x = np.zeros((3, 1))
+    (said,) = said_of(npz, DataForm((1,), 4), x=x, y=[1, 2, 3])
+    assert "no example has the label 0" in said
+    assert "lowered by 1" in said
+    assert not said_of(npz, DataForm((1,), 3), x=x, y=[0, 1, 2])
 
 
 @pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
@@ -114,15 +116,6 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
 )
 def test_what_is_wrong_with_a_csv_is_one_sentence(csv, content, words):
     assert len(told(csv(content), of_csv, *words)) < 500
-
-
-def test_a_file_that_is_not_there_or_is_a_folder(tmp_path):
-    told(tmp_path / "none.csv", of_csv, "cannot be read (No such file")
-    told(tmp_path, of_csv, "cannot be read (Is a directory")
-    told(tmp_path / "none.npz", read_npz, "cannot be read (No such file")
-
-
-# ------------------------------------------------------------------------------------ npz
 
 
 @pytest.fixture
@@ -190,7 +183,7 @@ def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):
     told(npz(**arrays), read_npz, *words)
 
 
-def test_files_that_are_no_npz(npz, tmp_path):
+def test_files_that_are_no_npz_or_not_there_are_sentences(npz, tmp_path):
     whole = npz(x=X, y=[0, 1, 0])
     content = whole.read_bytes()
     for other in (content[: len(content) // 2], b"", GOOD.encode()):
@@ -198,9 +191,12 @@ def test_files_that_are_no_npz(npz, tmp_path):
         told(whole, read_npz, "cannot be read")
     np.save(tmp_path / "one.npy", X)
     told(tmp_path / "one.npy", read_npz, "a single array")
-
-
-# ------------------------------------------------------------------- for models of one's own
+    told(tmp_path / "none.csv", of_csv, "cannot be read (No such file")
+    told(tmp_path, of_csv, "cannot be read (Is a directory")
+    told(tmp_path / "none.npz", read_npz, "cannot be read (No such file")
+    (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
+    with pytest.raises(FedreproError, match="write it with index=False"):
+        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
 def said_of(npz, form, **arrays):
@@ -218,14 +214,6 @@ def test_pixels_get_the_hint_whatever_their_type(npz, dtype):
     assert not said_of(npz, form, x=fractions[:, 0], y=[0, 1])
 
 
-def test_labels_that_leave_an_output_out_are_said(npz):
-    x = np.zeros((3, 1))
-    (said,) = said_of(npz, DataForm((1,), 4), x=x, y=[1, 2, 3])
-    assert "no example has the label 0" in said
-    assert "lowered by 1" in said
-    assert not said_of(npz, DataForm((1,), 3), x=x, y=[0, 1, 2])
-
-
 def test_channels_last_are_read_as_the_networks_take_them(npz):
     x = np.arange(2 * 5 * 6 * 3, dtype=np.float32).reshape(2, 5, 6, 3)
     path, form = npz(x=x, y=[0, 1]), DataForm((3 * 5 * 6,), 2, divide=2.0)
@@ -235,9 +223,6 @@ def test_channels_last_are_read_as_the_networks_take_them(npz):
     assert (found == x.transpose(0, 3, 1, 2).reshape(2, -1) / 2).all()
     kept = read_inputs(path, replace(form, channels="first")).inputs.numpy()
     assert (kept == x.reshape(2, -1) / 2).all()
-
-
-# ------------------------------------------------------------------------------------ splits
 
 
 def examples(*counts):
@@ -257,16 +242,13 @@ def test_every_example_is_in_one_split_and_every_class_in_proportion():
     assert (split_by_class(given, 12).x["test"] == found.x["test"]).all()
 
 
-def test_labels_that_do_not_count_from_0_are_said():
+def test_labels_that_do_not_count_from_0_and_pixels_that_are_not_scaled_are_said():
     x, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
     own = [("0", "1", "2"), ("a", "b", "c"), ("1", "2", "4")]
     *none, said = (split_by_class(OwnExamples(x, y, classes), 6).notes for classes in own)
     assert none == [(), ()]
     assert "the labels are not 0 to 2" in said[0]
     assert "1 → 0, 2 → 1, 4 → 2" in said[0]
-
-
-def test_pixels_that_are_not_scaled_are_said():
     x = (np.arange(30 * 4).reshape(30, 2, 2) * 2).astype(np.uint8)
     for pixels in (x, x.astype(np.float32)):
         given = OwnExamples(pixels, np.arange(30) % 2, ("a", "b"))
@@ -281,12 +263,6 @@ def test_so_many_for_testing_and_validation_cannot_be(test, validation):
         split_by_class(examples(40, 20), test, validation)
     with pytest.raises(FedreproError, match="none of class 'class 1' is left for training"):
         split_by_class(examples(40, 1), 39)
-
-
-def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
-    (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
-    with pytest.raises(FedreproError, match="write it with index=False"):
-        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
 def test_what_is_odd_about_own_data_is_said_and_kept_with_them(tmp_path, csv, capsys):

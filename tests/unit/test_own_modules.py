@@ -15,7 +15,6 @@ from torch import nn
 
 import fedrepro
 from fedrepro.api import LocalModels
-from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
@@ -186,6 +185,8 @@ def test_a_prefix_of_some_clients_alone_is_taken_off_theirs():
     made = clients(HeadFirst)
     wrappers = ("plain", "both", "compiled")
     given = [WRAPPERS[w](m.state_dict()) for w, m in zip(wrappers, made, strict=True)]
+    with pytest.raises(FedreproError, match=r"name its network, as in --model nets\.py:Net"):
+        LocalModels.from_state_dicts(given[:1])
     state = fedrepro.combine(read(given, "head_first"), "average").state_dict()
     made[0].load_state_dict(state, strict=True)
     dense = [nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)) for _ in range(2)]
@@ -223,7 +224,7 @@ def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, to
         read(given, name)
 
 
-def test_masks_that_all_clients_share_may_be_infinite():
+def test_masks_may_be_infinite_and_drawn_buffers_are_the_same_in_every_job():
     class Masked(HeadFirst):
         def __init__(self, shape, classes):
             super().__init__(shape, classes)
@@ -234,36 +235,6 @@ def test_masks_that_all_clients_share_may_be_infinite():
         state = fedrepro.combine(read([m.state_dict() for m in made], "masked"), "average")
         made[0].load_state_dict(state.state_dict(), strict=True)
 
-
-def test_commands_read_buffers(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    made = clients(HeadFirst)
-    x = examples()[0]
-    np.savez("test.npz", x=x.numpy(), y=made[0](x).argmax(1).numpy())
-    torch.save(made[0].state_dict(), "0.pt")
-    model = ["--model", "head_first", "--shape", "8"]
-    words = ["combine", "uniform_ensemble", "0.pt", "--out", "all.pt", *model]
-    assert main([*words, "--evaluate", "test.npz"]) == 0
-    said = capsys.readouterr()
-    assert "100.00 %" in said.out
-    assert "ReLU" not in said.out + said.err  # which is said of layers that are read without a name
-    assert main(["combine", "uniform_ensemble", "0.pt", "--out", "none.pt"]) == 2
-    assert "name its network, as in --model nets.py:Net" in capsys.readouterr().err
-
-
-def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
-    from fedrepro.networks.module_state_dicts import with_own_form
-    from fedrepro.stages.export_models import GlobalModel
-
-    for name in ("head_first", "tied"):
-        spec = components("model")[name].spec()
-        network = network_of(spec, SHAPE, CLASSES)
-        tensors = {key: np.ones((1, *shape), np.float32) for key, shape in network.shapes.items()}
-        state = GlobalModel(with_own_form(spec, SHAPE, CLASSES), tensors).state_dict()
-        ODD[name](SHAPE, CLASSES).load_state_dict(state, strict=True)
-
-
-def test_buffers_that_a_module_draws_are_the_same_in_every_job():
     def projected(shape, classes):
         made = nn.Linear(8, classes)
         made.register_buffer("drawn", torch.rand(4))
@@ -276,7 +247,16 @@ def test_buffers_that_a_module_draws_are_the_same_in_every_job():
     assert torch.equal(*drawn)
 
 
-# ------------------------------------------------------------------------------ different widths
+def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
+    from fedrepro.networks.module_state_dicts import with_own_form
+    from fedrepro.stages.export_models import GlobalModel
+
+    for name in ("head_first", "tied"):
+        spec = components("model")[name].spec()
+        network = network_of(spec, SHAPE, CLASSES)
+        tensors = {key: np.ones((1, *shape), np.float32) for key, shape in network.shapes.items()}
+        state = GlobalModel(with_own_form(spec, SHAPE, CLASSES), tensors).state_dict()
+        ODD[name](SHAPE, CLASSES).load_state_dict(state, strict=True)
 
 
 COUNTS = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])

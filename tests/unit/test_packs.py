@@ -27,14 +27,13 @@ def test_a_folder_says_which_paper_it_is_and_runs_nothing(paper):
     assert load_exhibits()[paper].paper == paper
 
 
-def test_paths_are_short_below_the_working_folder_and_whole_elsewhere(monkeypatch, tmp_path):
+def test_a_file_of_the_working_folder_goes_before_and_paths_are_short_below_it(
+    monkeypatch, tmp_path
+):
     monkeypatch.chdir(ROOT)
     assert paper_files.claims_file(CLAIMING) == paper_files.IN_REPOSITORY / CLAIMING / "claims.yaml"
     monkeypatch.chdir(tmp_path)
     assert paper_files.claims_file(CLAIMING) == PAPERS[CLAIMING] / "claims.yaml"
-
-
-def test_a_file_of_the_working_folder_goes_before(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for place in ("exhibits/{}.yaml", "published/{}.yaml", "published/{}.csv"):
         path = tmp_path / "config" / place.format(CLAIMING)
@@ -71,7 +70,7 @@ def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
 
 
 # it names papers in sentences alone
-ALLOWED = {"workflow/test_without.py"}
+ALLOWED = {"workflow/test_own_file.py"}
 
 
 @pytest.mark.parametrize("paper", PAPERS)

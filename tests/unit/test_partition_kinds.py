@@ -28,9 +28,6 @@ def counts_of(owner, labels, clients):
     return flat.reshape(-1, clients)
 
 
-# ------------------------------------------------------------------- homogeneous and dirichlet
-
-
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_even_parts_differ_by_one_example_at_most_homogeneous_ones_in_each_class(problem, seed):
     labels, _, clients = problem
@@ -71,7 +68,7 @@ def test_shares_have_the_mean_and_variance_of_the_distribution(name, alpha, tria
     assert shares.var((0, 1)) == pytest.approx(np.full(clients, variance), rel=0.1)
 
 
-def test_shares_per_client_have_the_expected_counts():
+def test_shares_per_client_have_the_expected_counts_and_of_one_class_all_are_alike():
     """Of class k client i expects 1/J; its own q_i has E[q²] as a Dirichlet distribution over K."""
     labels = np.repeat(np.arange(10), 1000)
     keys = [RngKey(0, trial=trial) for trial in range(200)]
@@ -81,6 +78,9 @@ def test_shares_per_client_have_the_expected_counts():
     # a client's examples are even over classes on average, because classes are whole
     own = shares / np.sum(shares, axis=1, keepdims=True)
     assert own.mean((0, 2)) == pytest.approx(np.full(10, 0.1), abs=0.02)
+    # q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it.
+    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, RngKey(3), alpha=0.1).owner
+    assert np.bincount(owner).tolist() == [100] * 4
 
 
 @pytest.mark.parametrize("name", ["dirichlet", "dirichlet_clients"])
@@ -90,12 +90,6 @@ def test_a_tiny_alpha_gives_each_class_to_one_client(name, alpha):
     owner = split_of(name, labels, 3, RngKey(0), alpha=alpha).owner
     assert (counts_of(owner, labels, 3) > 0).sum(1).mean() < 1.1
     assert np.bincount(owner).size == 3
-
-
-def test_of_a_single_class_clients_share_alike_where_shares_are_drawn_per_client():
-    """q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it."""
-    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, RngKey(3), alpha=0.1).owner
-    assert np.bincount(owner).tolist() == [100] * 4
 
 
 @pytest.mark.parametrize("code", ["niid_bench", "fedfisher"])
@@ -134,7 +128,7 @@ def _by_lists(labels, clients, alpha, code):
     return held
 
 
-def test_a_published_draw_is_the_one_that_denses_readme_prints():
+def test_a_published_draw_is_the_one_that_denses_readme_prints_and_one_for_all_trials_if_asked():
     """CIFAR-10 has 5,000 images a class, and counts depend on nothing else of the images."""
     labels = np.repeat(np.arange(10), 5000)
     owner = split_of("published_draw", labels, 5, RngKey(0, trial=1), alpha=0.5).owner
@@ -145,9 +139,6 @@ def test_a_published_draw_is_the_one_that_denses_readme_prints():
         [2809, 575, 157, 853, 2555, 2557, 203, 1213, 0, 0],
         [28, 1006, 1576, 35, 456, 1444, 690, 130, 1531, 507],
     ]
-
-
-def test_a_published_draw_is_one_for_all_trials_if_asked():
     labels = np.arange(900) % 10
 
     def owner(seed=0, trial=0, one_draw=True):
@@ -235,9 +226,6 @@ def test_what_cannot_be_given_is_said_at_once(name, clients, values, sentence):
     require_examples(examples_of(np.zeros(40, int)), 4, 10)  # which are enough
 
 
-# ----------------------------------------------------------------------- sizes: iid, unlike ones
-
-
 def test_iid_does_not_even_out_classes():
     """Examples of a class at a client are hypergeometric: variance n p (1-p) (N-n) / (N-1)."""
     labels = np.arange(1000) % 2
@@ -258,9 +246,6 @@ def test_power_law_sizes_fall_off_with_the_rank(clients, exponent, least, seed):
     assert np.abs(np.sort(sizes)[::-1] - exact).max() < 1.001
 
 
-# ------------------------------------------------------------------------------- label rules
-
-
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(60, 300), st.integers(0, 9))
 def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, count, seed):
     split = split_of("shards", np.arange(count) % 10, clients, RngKey(seed), each=each)
@@ -271,14 +256,11 @@ def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, 
         assert split.sizes.tolist() == [each] * clients
 
 
-def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients():
+def test_fedavgs_shards_and_one_class_a_client_are_shared_evenly():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
     counts = counts_of(split_of("shards", labels, 100, RngKey(0)).owner, labels, 100)
     assert counts.sum(0).tolist() == [600] * 100
     assert set(counts.ravel()) <= {0, 300, 600}
-
-
-def test_one_class_gives_every_client_one_class_and_shares_classes_evenly():
     labels = np.arange(507) % 5
     owner = split_of("one_class", labels, 12, RngKey(0)).owner
     assert classes_of(owner, labels) == [{client % 5} for client in range(12)]
@@ -338,15 +320,12 @@ def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
     assert spec.token == "label_lists+lists~0-1@1@1-0"
 
 
-# ------------------------------------------------------------------------------ natural groups
-
-
 def roles(train, validation=()):
     """Data of one class whose examples belong to these groups."""
     return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
 
 
-def test_natural_clients_are_the_groups_in_order_with_their_validation_examples():
+def test_natural_clients_are_groups_in_order_the_first_or_drawn_ones():
     data = roles([2, 0, 2, -1, 1, 0], [1, 3, 2, -1, 2])
     rows = rows_of(build_partition(spec_of("natural", None), data, range(1), 0), 0)
     assert rows == [
@@ -354,9 +333,6 @@ def test_natural_clients_are_the_groups_in_order_with_their_validation_examples(
         (1, "train", 4), (1, "validation", 0),
         (2, "train", 0), (2, "train", 2), (2, "validation", 2), (2, "validation", 4),
     ]  # fmt: skip
-
-
-def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones():
     data = roles(np.repeat(np.arange(20), np.arange(20) + 1).tolist())
 
     def held(**values):
@@ -371,7 +347,7 @@ def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones():
     assert drawn[0] >= 5
 
 
-def test_groups_that_are_not_there_are_said():
+def test_groups_that_are_not_there_are_said_and_targets_are_one_class():
     with pytest.raises(FedreproError, match="does not say whose an example is"):
         build_partition(spec_of("natural", None), data_of(np.arange(9) % 3), range(1), 0)
     with pytest.raises(FedreproError, match="2 of 3 groups have 2 training examples or more, too"):
@@ -380,9 +356,6 @@ def test_groups_that_are_not_there_are_said():
     with pytest.raises(FedreproError, match="leaves the number of clients to the data"):
         Scenario(spec, spec, spec, spec).clients  # noqa: B018
     assert Scenario(spec, spec_of("natural", 7), spec, spec).clients == 7
-
-
-def test_data_with_targets_instead_of_classes_have_one_class():
     data = grouped(np.zeros(9, int), (), np.arange(9) % 2)
     targets = {"train": np.linspace(-1, 1, 9, dtype=np.float32), "validation": np.empty(0)}
     object.__setattr__(data, "_y", targets)
@@ -392,10 +365,7 @@ def test_data_with_targets_instead_of_classes_have_one_class():
         assert sorted(np.bincount([client for client, _, _ in rows]), reverse=True) == sizes
 
 
-# ------------------------------------------------------------------------------- feature noise
-
-
-def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
+def test_noise_grows_with_the_client_as_inputs_are_held_and_keyed_by_seed_and_trial():
     labels = np.arange(500) % 10
     noisy, plain = (split_of(n, labels, 4, RngKey(3)) for n in ("feature_noise", "homogeneous"))
     assert np.array_equal(noisy.owner, plain.owner)
@@ -403,6 +373,15 @@ def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
     assert plain.noise is None
     as_in_code = split_of("feature_noise", labels, 4, RngKey(3), grows="deviation")
     assert np.sqrt(as_in_code.noise) == pytest.approx([0, 0.1 / 3, 0.2 / 3, 0.1])
+    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
+    found = held(noise, inputs, rng)
+    assert np.array_equal(found, held(noise, inputs, rng))
+    alone = PartitionIndices([np.arange(900)], [], noise[:1]).with_feature_noise(inputs, rng)
+    assert np.array_equal(alone[:900], found[:900])
+    for other in (TRIAL_2, RngKey(1, trial=1)):
+        assert not np.array_equal(found, held(noise, inputs, other))
+    assert not np.array_equal(found[:900], found[1000:1900])
+    assert held(None, inputs) is inputs
 
 
 TRIAL_2 = RngKey(0, trial=2)
@@ -427,15 +406,3 @@ def test_inputs_as_held_have_the_variance_of_their_client():
     validation = held(noise, inputs, split="validation")
     assert validation[900:1000].var() == 0
     assert validation[3900:].var() == pytest.approx(0.9, rel=0.1)
-
-
-def test_noise_is_keyed_by_seed_trial_and_client():
-    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
-    found = held(noise, inputs, rng)
-    assert np.array_equal(found, held(noise, inputs, rng))
-    alone = PartitionIndices([np.arange(900)], [], noise[:1]).with_feature_noise(inputs, rng)
-    assert np.array_equal(alone[:900], found[:900])
-    for other in (TRIAL_2, RngKey(1, trial=1)):
-        assert not np.array_equal(found, held(noise, inputs, other))
-    assert not np.array_equal(found[:900], found[1000:1900])
-    assert held(None, inputs) is inputs

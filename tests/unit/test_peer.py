@@ -1,16 +1,18 @@
-"""Methods without a server: what nodes do, what is measured of them, and going on after a kill."""
+"""Methods without a server: what nodes do, what is measured; predictions by draws of beliefs."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
-from jobs import divided, stage
-from killed import killed_after
-from problems import peers_of, problem, unwell
+import torch
+from jobs import divided, killed_after, stage
+from problems import CLASSES, FEATURES, peers_of, problem, unwell
+from scipy.special import softmax
 
-from fedrepro.api import Report
+from fedrepro.api import GlobalModel, Report
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -18,8 +20,16 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data.prepared import load_prepared
-from fedrepro.networks.predict import draws_of, network_of
-from fedrepro.numbers.model_evaluation import calibration_error, scored, strange
+from fedrepro.networks.predict import draws_of, network_of, predict_belief, probabilities
+from fedrepro.numbers.model_evaluation import (
+    Draws,
+    EvaluationSplit,
+    calibration_error,
+    correct,
+    measure,
+    measure_alone,
+    scored,
+)
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]
@@ -61,9 +71,6 @@ def values(rows, metric, split, node=None):
     """In trial 0, of a node or of all."""
     own = rows[(rows["metric"] == metric) & (rows["split"] == split) & (rows["trial"] == 0)]
     return own[own["client"].isna() if node is None else own["client"] == node]["value"].to_numpy()
-
-
-# ---------------------------------------------------------------------------- what is recorded
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "calibration_error"])
@@ -119,16 +126,13 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
         assert np.trace(table) == right.sum()
 
 
-def test_other_splits_have_each_node_and_the_mean_over_them(done):
+def test_other_splits_have_means_over_nodes_and_beliefs_go_along_each_directed_edge(done):
     rows = final(done)
     (mean,) = values(rows, "accuracy", "train")
     each = [values(rows, "accuracy", "train", node)[0] for node in range(CLIENTS)]
     assert len(set(each)) > 1
     assert mean == pytest.approx(np.mean(each))
     assert 0 < mean < values(rows, "accuracy_clients", "train")[0]
-
-
-def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     rows = final(done).query("trial == 0 and split.isna()").set_index("metric")["value"]
     numbers = 64 * 10 + 10 + 10 * 10 + 10
     assert rows["edges"] == 2 * (CLIENTS - 1)
@@ -136,16 +140,6 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert rows["messages"] == 6 * rows["edges"]
     assert rows["bytes_up"] == rows["bytes_down"] == rows["messages"] * 4 * numbers
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
-
-
-def test_the_first_node_that_is_not_finite_is_named_with_what_of_it():
-    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
-    whole = {n: np.zeros((4, *i.shape), np.float32) for n, i in network.parameters.items()}
-    assert strange(network, whole) is None
-    for name, word in (("weight0_spread", "spread"), ("weight0", "mean")):
-        value = whole[name].copy()
-        value[2].flat[-1], value[3].flat[0] = np.inf, np.nan
-        assert strange(network, whole | {name: value}) == (2, word)
 
 
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
@@ -235,21 +229,7 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
 
 
-# -------------------------------------------------------------------------------- what nodes do
-
-
-def test_peers_hear_their_neighbours_and_send_along_edges():
-    peers = peers_of(problem().clients, "ring")
-    assert [own.tolist() for own in peers.neighbours] == [[1, 3], [0, 2], [1, 3], [0, 2]]
-    assert peers.edges == 8
-    one = 4 * (6 * 8 + 8 + 8 * 3 + 3)
-    assert vars(peers.sent()) == {
-        "messages_up": 8, "messages_down": 8, "bytes_up": 8 * one, "bytes_down": 8 * one,
-    }  # fmt: skip
-    assert peers.sent(10).bytes_up == 8 * 40
-
-
-def test_training_sends_nothing_and_nobody_averages_over_all():
+def test_training_sends_nothing_and_a_node_that_diverged_goes_on_with_what_it_had():
     peers, place = peers_of(problem().clients), RngKey(0).at(round=0)
     start = GOSSIP.fn(rounds=1).init(peers, None, RngKey(0))["after"]
     peers.train(start, place, epochs=1)
@@ -257,6 +237,14 @@ def test_training_sends_nothing_and_nobody_averages_over_all():
     assert peers.ledger.selected == 4
     with pytest.raises(FedreproError, match="which takes a server"):
         peers.average(start, place, [0.25] * 4, epochs=1)
+    given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
+    peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
+    state = made.init(peers, None, RngKey(0))
+    trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
+    after, _ = made.round(state, ill, None, place)
+    assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
+    assert np.array_equal(after["before"]["weight0"][0], trained[0])
+    assert np.isfinite(after["after"]["weight0"]).all()
 
 
 def test_on_a_complete_graph_gossip_is_fedavg_of_all():
@@ -272,17 +260,6 @@ def test_on_a_complete_graph_gossip_is_fedavg_of_all():
     for name, value in theirs["weights"].items():
         assert np.allclose(mine["after"][name], value, atol=1e-6)
         assert not np.allclose(mine["before"][name], value, atol=1e-3)
-
-
-def test_a_node_whose_training_diverged_goes_on_with_what_it_had():
-    given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
-    peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
-    state = made.init(peers, None, RngKey(0))
-    trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
-    after, _ = made.round(state, ill, None, place)
-    assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
-    assert np.array_equal(after["before"]["weight0"][0], trained[0])
-    assert np.isfinite(after["after"]["weight0"]).all()
 
 
 class Faulty(GOSSIP.fn):
@@ -319,3 +296,81 @@ def test_what_nodes_cannot_believe_is_a_failure_that_says_so(
     monkeypatch.setitem(components("method"), "mine", item)
     assert peer(digits, tmp_path, method="mine+rounds~3") == 0
     assert f"mine+rounds~3 failed: {sentence}" in capsys.readouterr().err
+
+
+given = partial(problem, kind="variational_mlp")
+
+
+def belief(clients, spread, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        name: (
+            np.full(shape, spread) if name.endswith("spread") else rng.normal(0, 1, shape)
+        ).astype(np.float32)
+        for name, shape in clients.network.shapes.items()
+    }
+
+
+def split_of(own):
+    return EvaluationSplit(own.clients.data.examples, own.labels, (FEATURES,), CLASSES)
+
+
+def test_a_belief_without_spread_predicts_by_its_means_others_by_the_mean_of_draws():
+    """Of which test_peer knows the mean and the spread."""
+    clients = given().clients
+    tensors, examples = belief(clients, 0.5), clients.data.examples
+    found = predict_belief(clients.network, tensors, examples, 50, RngKey(0))
+    drawn, x = draws_of(clients.network, tensors, 50, RngKey(0)), examples.inputs.numpy()
+    each = zip(*(drawn[name] for name in ("weight0", "bias0", "weight1", "bias1")), strict=True)
+    scores = [softmax(np.maximum(x @ w0 + b0, 0) @ w1 + b1, axis=1) for w0, b0, w1, b1 in each]
+    assert np.allclose(found.numpy(), np.mean(scores, axis=0), atol=1e-5)
+    clients = given().clients
+    tensors, examples = belief(clients, -60.0), clients.data.examples
+    drawn = predict_belief(clients.network, tensors, examples, 3, RngKey(0))
+    means = {name: value[None] for name, value in tensors.items()}
+    assert torch.allclose(drawn, probabilities(clients.network, means, None, examples), atol=1e-6)
+    own = problem()
+    split = split_of(own)
+    model = GlobalModel(own.models.model, {k: v[[0]] for k, v in own.models.tensors.items()})
+    assert measure(model, {"test": split}, Draws(RngKey(0))) == measure(model, {"test": split})
+
+
+def values_of(numbers):
+    return {number.metric: number.value for number in numbers}
+
+
+def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
+    own = given()
+    split, draws = split_of(own), Draws(RngKey(0), 7)
+    models = [
+        GlobalModel(own.clients.model, {k: v[None] for k, v in belief(own.clients, s).items()})
+        for s in (1.0, 1.5)
+    ]
+    numbers, each = measure_alone(models, {"test": split}, draws)
+    places = [Draws(RngKey(0, client=j), 7) for j in range(2)]
+    right = [correct(m, split, place).mean() for m, place in zip(models, places, strict=True)]
+    by_means = [correct(model, split).mean() for model in models]
+    assert each == pytest.approx(right)
+    found, one = values_of(numbers), values_of(measure(models[0], {"test": split}, draws))
+    assert found["accuracy"] == pytest.approx(np.mean(right))
+    assert found["accuracy_of_means"] == pytest.approx(np.mean(by_means))
+    assert found["forward_passes"] == 7
+    assert one["accuracy"] == pytest.approx(correct(models[0], split, draws).mean())
+    assert one["accuracy_of_means"] == pytest.approx(by_means[0])
+    plain = values_of(measure(models[0], {"test": split}))
+    assert (plain["accuracy"], plain["forward_passes"]) == (one["accuracy_of_means"], 1)
+
+
+def test_a_mixture_of_beliefs_is_that_of_their_predictions():
+    own = given()
+    split, place = split_of(own), RngKey(0, trial=3)
+    parts = [belief(own.clients, 0.5, seed) for seed in (1, 2)]
+    weights = np.array([[0.3, 0.9, 0.5], [0.7, 0.1, 0.5]])
+    stacked = {k: np.stack([part[k] for part in parts]) for k in parts[0]}
+    scores = sum(
+        torch.tensor(w)
+        * predict_belief(own.clients.network, part, split.examples, 10, place.at(client=i))
+        for i, (w, part) in enumerate(zip(weights, parts, strict=True))
+    )
+    found = correct(GlobalModel(own.clients.model, stacked, weights), split, Draws(place))
+    assert np.array_equal(found[:, 0], scores.argmax(1).numpy() == own.labels)

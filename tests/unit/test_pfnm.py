@@ -92,15 +92,21 @@ def test_clients_count_by_their_share_of_a_class():
             np.testing.assert_allclose(made[name], one.tensors[name] + moved, atol=1e-3)
 
 
-def test_the_prior_mean_of_biases_draws_them():
+def test_the_prior_mean_of_biases_draws_them_and_sigma2_by_layer_multiplies_sigma2():
     clients = clients_of(spread=0.0)
     low, high = (pfnm(clients, sigma2=100.0, bias_prior=b) for b in (0.0, 5.0))
     for name in ("bias0", "bias1"):
         assert (high.tensors[name].min() - low.tensors[name].max()) > 1
     np.testing.assert_allclose(low.tensors["weight0"], high.tensors["weight0"])
+    one, two = (
+        pfnm(clients_of(hidden=(4, 5)), sigma2=sigma2, sigma2_layers=layers, order="fixed")
+        for sigma2, layers in ((0.5, [2.0, 0.1]), (1.0, [1.0, 0.05]))
+    )
+    for name, value in one.tensors.items():
+        np.testing.assert_allclose(value, two.tensors[name], atol=1e-6)
 
 
-def test_a_class_that_nobody_has_counts_equally_and_one_that_one_has_is_all_its_own():
+def test_absent_classes_count_equally_and_a_unit_that_is_alone_is_drawn_to_the_prior():
     for counts, shares in (
         ([[3, 0], [1, 0]], [[0.75, 0.5], [0.25, 0.5]]),
         ([[3, 1], [1, 0]], [[0.75, 1], [0.25, 0]]),
@@ -108,9 +114,6 @@ def test_a_class_that_nobody_has_counts_equally_and_one_that_one_has_is_all_its_
         assert np.array_equal(class_shares(np.array(counts)), shares)
     for made in (pfnm(clients_of(), COUNTS * [1, 0, 1]), concatenation(clients_of(), COUNTS * 0)):
         assert all(np.isfinite(value).all() for value in made.tensors.values())
-
-
-def test_a_unit_that_is_alone_is_drawn_to_the_prior_and_biases_to_its_mean():
     network = (np.full((2, 1), 3.0), np.full(1, 3.0), np.full((1, 2), 3.0), np.array([3.0, 4.0]))
     variances = Variances(sigma2=0.5, sigma02=0.25, bias=2.0)  # precisions 2, and 4 of the prior
     into, bias, out, last = alone(network, np.array([1.0, 0.5]), variances)
@@ -335,15 +338,6 @@ def test_pfnm_that_merges_nothing_is_the_unmatched_posterior(hidden):
     x = np.random.default_rng(1).normal(size=(30, D))
     one, two = (logits(networks_of(m.tensors)[0], x) for m in (made, control))
     np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
-
-
-def test_sigma2_by_layer_multiplies_sigma2():
-    one, two = (
-        pfnm(clients_of(hidden=(4, 5)), sigma2=sigma2, sigma2_layers=layers, order="fixed")
-        for sigma2, layers in ((0.5, [2.0, 0.1]), (1.0, [1.0, 0.05]))
-    )
-    for name, value in one.tensors.items():
-        np.testing.assert_allclose(value, two.tensors[name], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["pfnm", "unmatched"])

@@ -1,10 +1,12 @@
-"""The plan: from exhibits to artifacts, in pure Python."""
+"""The plan, from exhibits to artifacts, and a job as a value: its json, folder and digest."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,11 +16,11 @@ from hypothesis import strategies as st
 from synthetic import FILES as read_files
 from synthetic import plan
 
+from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.selection_rules import SELECTION_RULES
+from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import TrialBlock, folders_of, whole_blocks
+from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_path, read_job, whole_blocks
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -49,24 +51,12 @@ def test_planning_loads_no_heavy_package():
     assert out.stdout.strip() == "[]", out.stderr
 
 
-def test_figure_2_at_paper_scale_is_what_the_paper_says():
-    for key, partition in (("pfnm/figure-2a", "homogeneous"), ("pfnm/figure-2b", "dirichlet")):
-        exhibit = plan("paper").exhibit(key)
-        assert [[spec.token for spec in point.scenario.specs] for point in exhibit.points] == [
-            ["mnist", f"{partition}+clients~{clients}", "mlp", "adam"]
-            for clients in (5, 10, 15, 20, 25, 30)
-        ]
-        trials = {run.method.name: count for run, count in exhibit.trials.items()}
-        assert trials.pop("distillation") == 2  # it costs most
-        assert set(trials.values()) == {10}
-        pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
-        assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
-        assert pfnm.choose is SELECTION_RULES["pooled_train"]
-
-
-def test_the_pooled_control_is_one_run_for_all_points():
+def test_the_pooled_control_is_one_run_and_a_swept_method_in_rounds_one_for_each_setting():
     (run,) = (r for r in plan().exhibit("pfnm/figure-2a").runs if r.method.name == "pooled")
     assert run.scenario.partition.token == "pooled"
+    exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
+    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
+    assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
 
 
 def runs_of(found, *names):
@@ -100,35 +90,11 @@ def models_of(found, trials):
     }
 
 
-def test_sensitivity_maps_reuse_one_set_of_local_models():
-    found = plan("paper")
-    ((run, trials),) = found.exhibit("pfnm/s-figure-4a").trials.items()
-    assert len(list(run.method.expand())) == 5 * 4 * 4
-    figure = found.exhibit("pfnm/figure-2a")
-    assert models_of(found, {run: trials}) <= models_of(found, figure.trials)
-
-
-def test_a_swept_switch_stands_in_tables_as_in_a_token():
+def test_a_swept_switch_stands_in_tables_as_in_a_token_and_cases_go_by_their_data():
     balance = {"partition.balance": [True, False]}
     files = changed(drawing="table", partition={"name": "dirichlet", "clients": 3}, sweep=balance)
     points = Plan(Config(), files, "tiny").exhibit("pfnm/x").points
     assert [point.values for point in points] == [{"balance": "true"}, {"balance": "false"}]
-
-
-def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
-    exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
-    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
-    assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
-
-
-def test_long_runs_are_measured_seldom_and_others_in_every_round():
-    runs = [run for run in Plan(Config(), PFNM, "paper").splits if run.every is not None]
-    every = {run.method.values.get("rounds"): run.every for run in runs}
-    assert (every.pop(8000), every.pop(1000)) == (EvaluationSchedule(40), EvaluationSchedule(10))
-    assert set(every.values()) == {EvaluationSchedule(1)}
-
-
-def test_cases_are_called_by_their_data_where_these_differ():
     found = plan("quick")
     kinds = "homogeneous", "heterogeneous"
     assert [p.values["case"] for p in found.exhibit("pfnm/figure-2").points[::5]] == [
@@ -137,17 +103,18 @@ def test_cases_are_called_by_their_data_where_these_differ():
     assert {p.values["case"] for p in found.exhibit("pfnm/matching-or-size").points} == {*kinds}
 
 
-def test_digits_never_stand_for_photographs():
-    for scale in ("tiny", "quick"):
-        for key, exhibit in plan(scale).exhibits.items():
-            if key.startswith("pfnm/") and key[-1] in "cd" and "figure" in key:
-                assert {p.scenario.dataset.name for p in exhibit.points} == {"shapes"}
-
-
-def test_granularity_cuts_training_into_jobs():
+def test_granularity_cuts_training_into_jobs_and_a_network_has_the_trials_it_is_drawn_in():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(r for r in fine.splits if r.stage == "aggregate" and r.scenario.clients == 4)
     assert [len(models_of(made, {run: 2})) for made in (fine, plan())] == [8, 1]
+    made = plan("paper")
+    exhibit = made.exhibit("pfnm/figure-3c")
+    trained = {
+        len(run.scenario.model["hidden"]): len(models_of(made, {run: trials}))
+        for run, trials in exhibit.trials.items()
+        if run.method.name == "average"
+    }
+    assert trained == dict.fromkeys(range(1, 7), 6)
 
 
 def files_of(files, scale="paper", **granularity):
@@ -196,28 +163,14 @@ def test_more_trials_methods_and_clients_leave_all_files_that_were_there(change,
         assert before < after
 
 
-def test_what_one_exhibit_asks_for_does_not_depend_on_the_others():
+def test_names_of_jobs_are_folders_and_do_not_depend_on_other_exhibits():
     asked = []
     for wanted, files in ("headline", edited("figure-2b", trials=30)), (["pfnm/figure-2a"], PFNM):
         found = Plan(Config(exhibits=wanted), files, "paper")
         exhibit = found.exhibit("pfnm/figure-2a")
         asked.append((found.metrics_files(exhibit), models_of(found, exhibit.trials)))
     assert asked[0] == asked[1]
-
-
-def test_a_network_is_trained_in_as_many_trials_as_it_is_drawn_in():
-    made = plan("paper")
-    exhibit = made.exhibit("pfnm/figure-3c")
-    trained = {
-        len(run.scenario.model["hidden"]): len(models_of(made, {run: trials}))
-        for run, trials in exhibit.trials.items()
-        if run.method.name == "average"
-    }
-    assert trained == dict.fromkeys(range(1, 7), 6)
-
-
-def test_the_name_of_a_job_is_a_folder_that_a_command_can_name():
-    """Executors join wildcards with commas, and a file system has 255 bytes for a name."""
+    # Executors join wildcards with commas, and a file system has 255 bytes for a name.
     for scale in ("tiny", "quick", "paper"):
         found = plan(scale)
         for exhibit in found.exhibits.values():
@@ -294,3 +247,155 @@ def test_a_stage_of_one_paper_takes_no_offence_at_methods_for_another(monkeypatc
     monkeypatch.chdir(tmp_path)
     values = {"scale": "tiny", "seed": 0, "granularity": {}, "exhibit": "pfnm/figure-2a"}
     assert "pfnm/figure-2a" in _plan(values).exhibits
+
+
+FIRST = TrialBlock(0, 1)
+
+
+def test_the_json_of_every_job_is_read_as_the_job_which_comes_behind_those_that_it_reads():
+    """Of every stage: one-shot methods, in rounds, races, on graphs, tuned, simulations."""
+    found, jobs = plan("tiny"), {}
+    for exhibit in found.exhibits.values():
+        seen = set()
+        for job in found.jobs_of(exhibit):
+            assert seen.issuperset(job.before)
+            seen.add(job.out)
+            jobs[job.out] = job
+    for out, job in jobs.items():
+        again = read_job(json.loads(job.text))
+        assert (again, again.text, again.digest, again.out) == (job, job.text, job.digest, out)
+    assert {job.stage for job in jobs.values()} == {
+        "prepare", "partition", "train", "aggregate", "federate", "peer", "simulate",
+    }  # fmt: skip
+    assert any(job.tune is not None for job in jobs.values())
+    assert any(job.every and job.every.race for job in jobs.values())
+
+
+def run_of(name="fedavg"):
+    found = plan("tiny")
+    return next(run for run in found.splits if run.method.name == name)
+
+
+def test_two_folders_are_one_only_for_the_same_run():
+    run, jobs = run_of(), Jobs("tiny", 0)
+    scenario, method = run.scenario, run.method
+    adam = components("training")["adam"].spec({"lr": 0.777})
+    others = [
+        replace(run, method=method.component.spec({**method.values, "rounds": 777})),
+        replace(run, every=replace(run.every, until=0.123)),
+        replace(run, scenario=replace(scenario, dataset=components("dataset")["shapes"].spec())),
+        replace(run, scenario=replace(scenario, training=adam)),
+    ]
+    folders = [jobs.run(one, FIRST) for one in (run, *others)]
+    folders += [jobs.run(run, TrialBlock(2, 3)), Jobs("tiny", 1).run(run, FIRST)]
+    assert len(set(folders)) == len(folders)
+    assert Jobs("tiny", 0, clients_per_job=1).run(replace(run), FIRST) == folders[0]
+
+
+def test_splits_are_in_the_json_and_not_in_the_name():
+    plain = Jobs("tiny", 0)
+    more = Jobs("tiny", 0, splits=lambda _: (("test", "train"), ("train",)))
+    folder = plain.run(run_of(), FIRST)
+    assert more.run(run_of(), FIRST) == folder
+    one, two = plain.job(folder), more.job(folder)
+    assert (one.evaluate, two.evaluate) == ((), ("test", "train"))
+    assert (one.follow, two.follow) == ((), ("train",))
+    assert one.text != two.text
+    assert one.digest == two.digest
+
+
+def test_a_changed_file_version_or_parameter_is_another_digest():
+    jobs = Jobs("tiny", 0)
+    job = jobs.job(jobs.run(run_of(), FIRST))
+    method = job.specs["method"]
+    given, values = method.component, dict(method.values)
+    specs = [
+        replace(given, digest="0").spec(values),  # as another file would have it
+        replace(given, version=99).spec(values),
+        given.spec({**values, "rounds": 777}),
+    ]
+    found = {replace(job, specs={**job.specs, "method": spec}).digest for spec in specs}
+    assert len(found | {job.digest}) == 4
+
+
+@pytest.mark.parametrize("each", ["all", 1, 3])
+def test_local_models_are_named_in_a_word(each):
+    run = next(run for run in plan("paper").splits if run.scenario and run.stage == "aggregate")
+    jobs = Jobs("paper", 0, each)
+    files = map(Path, folders_of(jobs.local(run.scenario, FIRST)))
+    pieces = [jobs.job(str(file.parent)).clients for file in files]
+    assert [j for piece in pieces for j in piece] == list(range(run.scenario.clients))
+    assert {len(piece) for piece in pieces[:-1]} <= {each}
+
+
+def test_pieces_of_trials_are_told_apart_and_a_process_of_one_job_finds_it():
+    found = folders_of("x-trials-0-3:2-clients-0-2:2")
+    assert found == [
+        "x-trials-0-1-clients-0-1", "x-trials-0-1-clients-2",
+        "x-trials-2-3-clients-0-1", "x-trials-2-3-clients-2",
+    ]  # fmt: skip
+    assert folders_of("results/tiny/train/x-trials-0-1") == ["results/tiny/train/x-trials-0-1"]
+    assert log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
+    # As on a cluster, where it is the first that the plan is asked for.
+    found = plan("tiny", granularity=Granularity(clients_per_job=1))
+    job = plan("tiny").jobs_of(plan("tiny").exhibit("pfnm/figure-2a"))[-1]
+    assert found.job(job.out).out == job.out
+    with pytest.raises(FedreproError, match="no exhibit of scale tiny needs results/tiny/train/x"):
+        found.job("results/tiny/train/x")
+
+
+JOB = {
+    "stage": "simulate", "method": {"name": "finite_beliefs"}, "trials": [0, 0], "out": "made",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
+        ({"method": "pfnm"}, "method must be {name: ...}, not 'pfnm'"),
+        ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
+        ({"method": {"name": "pfnm", "paired": 2}}, "does not list 2 settings"),
+        ({"trials": [1, 0]}, "'trials' cannot be"),
+        ({"trials": [0]}, "'trials' cannot be"),
+        ({"trials": None}, "'trials' cannot be None"),
+        ({"seed": -1}, "'seed' cannot be -1"),
+        ({"seed": True}, "'seed' cannot be"),
+        ({"evaluate": "test"}, "'evaluate' cannot be 'test'"),
+        ({"every": 3}, "'every' cannot be 3"),
+        ({"out": ""}, "the key 'out' is missing"),
+        ({"out": "a\0b"}, "'out' cannot be"),
+    ],
+)
+def test_what_a_job_cannot_say_is_one_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        read_job(JOB | change)
+
+
+def test_a_job_lacks_something_or_is_of_another_stage(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for change, sentence in (
+        ({"method": {"name": "average"}}, "its stage is aggregate, not simulate"),
+        ({"stage": "train"}, "the job of stage train: the key 'dataset' is missing"),
+    ):
+        assert main(["job", json.dumps(JOB | change)]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
+    """A list of jobs goes on where it was stopped; what was told otherwise is computed again."""
+    monkeypatch.chdir(tmp_path)
+    one = JOB | {"method": {"name": "finite_beliefs", "repeats": 2, "steps": 3}}
+    two = one | {"trials": [1, 1], "out": "other"}
+    Path("jobs").write_text(f"{json.dumps(one)}\n\n{json.dumps(two)}\n")
+    times = []
+    for _ in range(2):
+        assert main(["job", "jobs"]) == 0
+        Path("other/job.json").unlink()
+        files = (Path(name, "metrics.parquet") for name in ("made", "other"))
+        times.append([file.stat().st_mtime_ns for file in files])
+    (made, other), (made_again, other_again) = times
+    assert (made_again == made, other_again > other) == (True, True)
+    assert json.loads(Path("made/job.json").read_text())["stage"] == "simulate"
+    assert main(["job", "nothing"]) == 2
+    assert "cannot be read as jobs" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from contract import FEDERATED, METHODS, states
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 from jobs import divided, stage
-from memory import PEAK
+from once import PEAK
 from problems import problem
 
 from fedrepro.api import ClientInfo
@@ -56,9 +56,6 @@ def natural(clients, **values):
     return components("partition")["natural"].spec({"clients": clients, **values})
 
 
-# ------------------------------------------------------------------------------------- Synthetic
-
-
 @drawn_by(st.integers(0, 10**7), st.integers(0, 3), st.booleans())
 def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
     one, other = (replace(MADE, draw=draw, iid=iid, kept=kept) for kept in (1, 999))
@@ -76,13 +73,6 @@ def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
 
 def arrays_of(spec):
     return spec.component.make(Arrays, Path(), **spec.values)
-
-
-def test_the_clients_that_are_kept_are_those_that_are_made():
-    kept = arrays_of(synthetic(clients=7))
-    for split, client in product(("train", "test"), range(7)):
-        own, made = kept.groups[split] == client, MADE.examples(client, split)
-        assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
 def test_examples_have_the_printed_distribution():
@@ -108,9 +98,6 @@ def test_iid_clients_have_one_model_and_others_have_their_own():
         fitted, *_ = np.linalg.lstsq(x[:half], np.eye(10)[y[:half]])
         scores[iid] = np.mean((x[half:] @ fitted).argmax(1) == y[half:])
     assert scores[True] > scores[False] + 0.3
-
-
-# ------------------------------------------------------------------------ made, or there already
 
 
 def population(clients):
@@ -185,14 +172,15 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
     assert set(kept) == set(map(str, chosen))
 
 
-def test_what_needs_everybody_is_told_so_or_gets_everybody():
+def test_who_needs_everybody_is_told_so_or_gets_everybody_and_kept_clients_are_the_same():
     few = made_of(6)
     assert len(few.inputs) == len(few.targets) == int(population(6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
         assert made_of(10**6).inputs is None
-
-
-# ----------------------------------------------------------------------------------- who is drawn
+    kept = arrays_of(synthetic(clients=7))
+    for split, client in product(("train", "test"), range(7)):
+        own, made = kept.groups[split] == client, MADE.examples(client, split)
+        assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
@@ -206,9 +194,6 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     each = [sample_clients(10 * MANY, 1e-3, RngKey(seed).at(round=done)) for done in range(50)]
     counts = np.bincount(np.concatenate(each) // MANY, minlength=10)
     assert (np.abs(counts - 500) < 5 * np.sqrt(500 * 0.9)).all()
-
-
-# -------------------------------------------------------------------------------- whole runs
 
 
 def prepared_in(folder, spec):
@@ -265,9 +250,6 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     assert np.array_equal(info.example_counts, MADE.sizes(100))
 
 
-# ----------------------------------------------------------------------------------- refusals
-
-
 def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
@@ -286,9 +268,6 @@ def test_what_would_look_at_all_clients_is_refused():
     ):
         with pytest.raises(FedreproError, match=f"'{name}' would look at all of them"):
             population_of(synthetic(), natural(31, **more))
-
-
-# ----------------------------------------------------------------- the partition of real data
 
 
 READS = """

@@ -189,14 +189,7 @@ def test_a_few_jobs_start_by_themselves_and_all_do_where_it_is_off(monkeypatch, 
     assert job_client.SOCKET not in os.environ
 
 
-def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
-    words = "from fedrepro.cli import job_server as s; s.load(); print(s.strange_threads())"
-    env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
-    done = subprocess.run([sys.executable, "-c", words], env=env, capture_output=True, text=True)
-    assert done.stdout.strip() == "set()"
-
-
-def test_the_far_end_pins_libraries_before_they_are_loaded():
+def test_the_far_end_pins_libraries_before_they_are_loaded_and_forks_from_one_thread():
     """Else it is of another arithmetic than its jobs, and none of them is handed over."""
     env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
     far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(kernel_pinning.active_mode())"
@@ -206,3 +199,7 @@ def test_the_far_end_pins_libraries_before_they_are_loaded():
         for code in (far, near)
     )
     assert far_said == near_said != b""
+    words = "from fedrepro.cli import job_server as s; s.load(); print(s.strange_threads())"
+    env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
+    done = subprocess.run([sys.executable, "-c", words], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"

@@ -58,15 +58,15 @@ def written(path: Path, *rows: str) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------- reading
-
-
-def test_a_row_is_read_with_its_cell_and_its_tolerance(tmp_path):
+def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_taken(tmp_path):
     row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,5%'
     (found,) = read_published(written(tmp_path / "p.csv", row))
     assert found.cell == {"case": "a, b", "clients": "5"}
     told = found.value, found.sd, found.trials, found.tolerance
     assert told == (0.9, 0.01, 10, pytest.approx(0.045))
+    row = "x,clients=5,A,accuracy,test,0.8,,,"
+    found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
+    assert [one.note.startswith(AGAIN) for one in found] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,6 @@ def test_a_row_is_read_with_its_cell_and_its_tolerance(tmp_path):
 def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, rows, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_published(written(tmp_path / "p.csv", *rows))
-
-
-def test_a_number_that_is_printed_again_is_taken(tmp_path):
-    row = "x,clients=5,A,accuracy,test,0.8,,,"
-    found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
-    assert [one.note.startswith(AGAIN) for one in found] == [False, True]
-
-
-# ------------------------------------------------------------------------------------ verdicts
 
 
 def judged(printed, ours, sd=0.0, trials=10) -> str:
@@ -144,9 +135,6 @@ def test_a_printed_value_has_its_verdict(given, ours, word):
     assert judged(value(**given), *ours) == word
 
 
-# --------------------------------------------------------------------------------------- tables
-
-
 def numbers_of(exhibit, accuracy: dict[str, float], sd: float = 0.0) -> pd.DataFrame:
     """The numbers of an exhibit in which each method has one accuracy everywhere."""
     same = {"metric": "accuracy", "split": "test", "sd": sd, "trials": 2, "by_trial": ""}
@@ -175,15 +163,6 @@ def test_the_printed_verdicts_of_the_record_come_out_again():
             numbers = pd.concat([files.table(suffix) for suffix in sorted(tables)])
             drawn = exhibit.settings.drawing.files(exhibit, files.about, numbers)
             assert drawn[".printed.csv"] == files.read(".printed.csv"), key
-
-
-def test_few_trials_that_may_be_as_far_away_by_chance_are_undecided():
-    """0.05 away; twice the standard error of two trials on each side is below that for the smaller
-    spread alone, by which two trials may be as far away."""
-    exhibit = small(methods=METHODS)
-    assert beside(exhibit, value(exhibit="another")).empty
-    for sd, word in ((0.024, "undecided"), (0.026, "reproduced")):
-        assert beside(exhibit, value(method="E", sd=sd, trials=2), sd=sd)["verdict"].item() == word
 
 
 OPENED = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
@@ -318,23 +297,25 @@ def test_methods_may_go_across_and_points_down():
     assert not any(row.soft for row in table.rows)
 
 
-def test_ties_are_never_the_best():
+def test_ties_are_never_the_best_and_a_method_of_one_case_leaves_the_other_cells_empty():
     exhibit = small(methods=METHODS)
     numbers = numbers_of(exhibit, {"A": 0.90501, "E": 0.90502, "alone": 0.5})
     table = table_of(about_of(exhibit), numbers, Arrangement(("method",), ("clients",)))
     assert not any(cell.best for row in table.rows for cell in row.cells)
     assert [row.soft for row in table.rows] == [False, False, True]
-
-
-def test_a_method_of_one_case_leaves_the_other_cells_empty():
     cases = {**CASES, "skew": {**CASES["skew"], "without": ["E"]}}
     exhibit = small(methods=METHODS, cases=cases, sweep={"partition.clients": [2]})
     arranged = Arrangement(("method",), ("case",))
     _, ensemble, _ = table_of(about_of(exhibit), numbers_of(exhibit, SAME), arranged).rows
     assert [cell.number for cell in ensemble.cells] == ["95.00 ± 0.00", " "]
+    exhibit = small(methods=METHODS[:1], sweep={"partition.clients": [2]})
+    numbers = numbers_of(exhibit, {"A": math.inf})
+    numbers = numbers.assign(metric="rounds", split="", by_trial="80 80")
+    arranged = Arrangement(("method",), ("clients",), metric="rounds", split="")
+    assert table_of(about_of(exhibit), numbers, arranged).rows[0].cells[0].number == "> 80"
 
 
-def test_printed_values_and_their_notes_stand_in_their_cells():
+def test_printed_values_and_their_notes_stand_in_the_cells_of_tables():
     exhibit, note = small(methods=METHODS), "read off a plot"
     found = beside(exhibit, value(sd=0.002, note=note), value(method="E", note=note))
     arranged = Arrangement(("method",), ("clients",))
@@ -343,30 +324,5 @@ def test_printed_values_and_their_notes_stand_in_their_cells():
     first, second = (row.cells[0] for row in table.rows[:2])
     assert (first.printed, first.verdict, first.notes) == ("90.00 ± 0.20", "reproduced", (1,))
     assert (second.verdict, second.notes, table.footnotes) == ("better", (1,), (note,))
-
-
-def test_rounds_that_were_not_enough_are_no_number():
-    exhibit = small(methods=METHODS[:1], sweep={"partition.clients": [2]})
-    numbers = numbers_of(exhibit, {"A": math.inf})
-    numbers = numbers.assign(metric="rounds", split="", by_trial="80 80")
-    arranged = Arrangement(("method",), ("clients",), metric="rounds", split="")
-    assert table_of(about_of(exhibit), numbers, arranged).rows[0].cells[0].number == "> 80"
-
-
-@pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
-        ({"rows": ["clients"]}, "'method' takes several values"),
-        ({"rows": ["method", "size"]}, "has 'size' in rows or columns; what it has is method"),
-        ({"rows": ["method"], "columns": ["clients", "method"]}, "has 'method' twice"),
-        ({"metric": "acc"}, "the metrics are accuracy"),
-    ],
-)
-def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        small(methods=METHODS, drawing={"name": "table", **table})
-
-
-def test_a_name_may_be_a_table_at_one_scale_and_a_figure_at_another():
     both = table_names({"small": file_of(at={"paper": {"drawing": "accuracy-and-size"}})})
     assert both == {"tiny/small": ["x"], "quick/small": ["x"]}

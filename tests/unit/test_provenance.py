@@ -23,13 +23,16 @@ PACKAGE = ROOT / "src/fedrepro"
 METHOD = "methods/average.py"
 
 
-# --------------------------------------------------------------------------------- sources
-
-
-def test_a_digest_tells_names_and_contents_apart():
+def test_digests_tell_names_apart_and_origins_are_counted_once():
     files = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "b": b"c"}, {}]
     assert len({source_digests.digest(one) for one in files}) == len(files)
     assert source_digests.digest({"a": b"bc"}) == source_digests.digest(files[0])
+    old = {"revision": "a", "versions": {"torch": "2"}, "seed": 0}
+    new = {"revision": "b", "digest": "12", "versions": {"torch": "2"}, "behind": [old]}
+    assert origins([new, new, {"nothing": 1}]) == [
+        {"digest": "12", "revision": "b", "versions": {"torch": "2"}},
+        {"revision": "a", "versions": {"torch": "2"}},
+    ]
 
 
 @pytest.fixture
@@ -97,9 +100,6 @@ def test_every_file_of_the_package_counts(package):
     assert files == set(source_digests.on_disk(str(package)))
 
 
-# ------------------------------------------------------------------------------------ files
-
-
 def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811
     """And the parameters that it was computed with, resolved."""
     words = ["--local", data / "local.parquet", "--method", "average", "--out", tmp_path / "m"]
@@ -159,16 +159,7 @@ def test_local_models_say_that_sources_changed_while_they_were_trained(
         assert found["changed_to"] == "56" * 16
 
 
-def test_origins_are_counted_once_and_those_of_earlier_files_kept():
-    old = {"revision": "a", "versions": {"torch": "2"}, "seed": 0}
-    new = {"revision": "b", "digest": "12", "versions": {"torch": "2"}, "behind": [old]}
-    assert origins([new, new, {"nothing": 1}]) == [
-        {"digest": "12", "revision": "b", "versions": {"torch": "2"}},
-        {"revision": "a", "versions": {"torch": "2"}},
-    ]
-
-
-def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
+def test_features_and_a_gpu_are_named_where_they_compute(monkeypatch):
     from fedrepro.core.registry import parse_token
     from fedrepro.stages.data import _device
 
@@ -176,9 +167,6 @@ def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
     assert _device(parse_token("dataset", "cifar10+features~convnet")) == "cuda"
     for token in ("cifar10", "cifar10+features~centred", "digits"):
         assert _device(parse_token("dataset", token)) == "cpu"
-
-
-def test_a_gpu_has_its_name_and_no_number(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "H200")
     names = [origin(device)["device"] for device in ("cpu", "cuda:0", "cuda:3")]
     assert names == ["cpu", "cuda (H200)", "cuda (H200)"]

@@ -33,9 +33,6 @@ def write_tar(path: Path, members: dict[str, bytes]) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-# --------------------------------------------------------------------------------------- speech
-
-
 def clip(hertz: float, seconds: float = 1.0, rate: int = 16_000) -> bytes:
     tone = np.sin(2 * np.pi * hertz * np.arange(int(rate * seconds)) / rate)
     buffer = io.BytesIO()
@@ -92,9 +89,6 @@ def test_a_clip_of_another_form_is_named(tmp_path: Path, bad: bytes, words: str)
     write_tar(tmp_path / FILE, {"./yes/aa_nohash_0.wav": clip(300)})
     with pytest.raises(FedreproError, match="all ten keywords"):
         arrays_of("speech_commands", tmp_path)
-
-
-# ------------------------------------------------------------------------------------- ham10000
 
 
 def jpeg(shade: int, size: tuple[int, int]) -> bytes:
@@ -171,9 +165,6 @@ def test_ham10000_needs_a_photograph_for_every_row(tmp_path: Path) -> None:
             arrays_of("ham10000+source~publisher", tmp_path)
 
 
-# ---------------------------------------------------------------------------------- shakespeare
-
-
 GUTENBERG = """\
 This is the preface. It is no play.
 
@@ -229,7 +220,7 @@ def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> No
     assert text_of(arrays, "test", "ALLS WELL/COUNTESS") == "e thou blest."
 
 
-def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
+def test_whole_windows_lie_in_a_text_and_one_without_roles_is_said(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     arrays = arrays_of("shakespeare+source~leaf+stride~5+whole~true+window~5", tmp_path)
     text = "In delivering my son from me,\nI bury a second husband."
@@ -238,9 +229,6 @@ def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
     windows = ["".join(arrays.classes[code] for code in row) for row in arrays.x["train"][rows]]
     assert windows == [text[at : at + 5] for at in range(0, len(text) - 5, 5)]
     assert text_of(arrays, "train", "ALLS WELL/COUNTESS") == text[5::5]
-
-
-def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
     for given, more, told in (
         (("nobody speaks",), "", "no role says anything"),
         ((), "min_lines~9+", "no role has min_lines~9 lines"),
@@ -251,7 +239,7 @@ def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
             arrays_of(f"shakespeare+{more}source~leaf", tmp_path)
 
 
-def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
+def test_a_text_of_other_letters_and_other_files_of_cifar10_are_refused(tmp_path: Path) -> None:
     many = f"ACT I\nFOOL\t{''.join(map(chr, range(0x4E00, 0x4F00)))}\nFOOL\tagain\n".encode()
     for text, told in (
         (b"ACT I\nFOOL\tcaf\xe9\nFOOL\tagain\n", r"xz cannot .*a\.txt is not a text in UTF"),
@@ -263,12 +251,6 @@ def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
     (tmp_path / "tiny_shakespeare.txt.xz").write_bytes(lzma.compress(b"Fool:\ncaf\xe9\n"))
     with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
         arrays_of("shakespeare+source~tiny", tmp_path)
-
-
-# --------------------------------------------------------------------------------------- cifar10
-
-
-def test_other_files_in_the_archive_of_cifar10_are_refused(tmp_path: Path) -> None:
     batch = pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]})
     write_tar(tmp_path / "cifar-10-python.tar", {"cifar-10-batches-py/data_batch_1": batch})
     with pytest.raises(FedreproError, match="its files are not those of CIFAR-10"):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import divided, stage
-from killed import killed_after
+from jobs import divided, killed_after, stage
 from small_exhibits import file_of
 
 from fedrepro.core.artifacts import read_table
@@ -26,11 +25,15 @@ from fedrepro.planning.forecast import whole_settings
 from fedrepro.planning.plan import Plan
 
 
-def test_the_rungs_are_shares_of_the_declared_rounds():
+def test_the_rungs_are_shares_of_the_declared_rounds_and_who_stops_when():
     found = {rounds: rungs(rounds) for rounds in (800, 100, 4, 0)}
     assert found == {800: (100, 200, 400), 100: (13, 25, 50), 4: (1, 1, 2), 0: ()}
     costs = {1: 1, 2: 2 / 8 + 7 / 8, 3: 3 / 8 + 2 / 8 + 6 / 8, 16: 2 + 1 + 1 + 1}
     assert {settings: whole_runs(settings) for settings in costs} == costs
+    numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
+    numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
+    found = successive_halving(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
+    assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
 
 
 @pytest.mark.parametrize(
@@ -64,15 +67,6 @@ def test_a_race_halves_at_each_rung_and_asks_nothing_of_who_is_out(settings, rou
     assert set(stopped.values()) <= set(rungs(rounds))
     assert all(rung <= stopped.get(setting, rounds) for setting, rung in asked)
 
-
-def test_what_a_race_of_made_up_numbers_stops_and_when():
-    numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
-    numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
-    found = successive_halving(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
-    assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
-
-
-# ----------------------------------------------------------------------------- one job
 
 METHOD = "fedavg+fraction~0.5+rounds~16"
 LRS = "0.003@0.2@1e30@0.03@0.01"
@@ -113,7 +107,7 @@ def stopped(frame):
     return dict(zip(own["setting"], own["value"].astype(int), strict=False))
 
 
-def test_the_worse_half_stops_at_each_rung_and_its_curve_is_kept(raced):
+def test_the_worse_half_of_the_mean_over_trials_stops_at_each_rung_and_keeps_its_curve(raced):
     frame = rows_of(raced)
     out = stopped(frame)
     assert sorted(out.values()) == [2, 2, 4, 8]
@@ -127,9 +121,6 @@ def test_the_worse_half_stops_at_each_rung_and_its_curve_is_kept(raced):
     assert set(server["round"]) == {1, 2, 3, 4, 6, 8, 9, 12, 15, 16}
     assert set(frame[(frame["split"] == "test")]["round"].dropna()) == {1, 3, 6, 9, 12, 15, 16}
     assert set(frame["training_lr"]) == {0.003, 0.2, 1e30, 0.03, 0.01}
-
-
-def test_halves_are_of_the_mean_over_trials_of_accuracy_at_the_server(raced):
     frame, left = rows_of(raced), 5
     out = stopped(frame)
     own = frame[(frame["split"] == "server_validation") & (frame["metric"] == "accuracy")]
@@ -220,8 +211,6 @@ def test_a_setting_at_its_target_stays_in_the_race_and_its_run_ends_there(made, 
         assert end["bytes_up"] == sent.item()
 
 
-# ----------------------------------------------------------------------------- planning
-
 RATES = {"lr": [0.05, 0.1, 0.2]}
 
 
@@ -290,34 +279,6 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
         assert run.rows_of(setting) in own
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"partition": {"name": "iid", "validation": 0}}, "sets none aside: give it validation"),
-        (
-            {"partition": {"name": "iid", "validation": 20, "validation_at": "clients"}},
-            "with validation_at: server",
-        ),
-        ({"methods": fedavg(choose={"race": 41})}, "over 41 rounds, but a run ends after 40"),
-        ({"methods": fedavg(choose={"race": 8, "over": "best"})}, "leave out `over`"),
-        (
-            {"methods": fedavg(choose={"race": 8, "metric": "train_loss"})},
-            "decided by accuracy on server_validation, not by train_loss",
-        ),
-        ({"methods": fedavg(rounds=[10, 20], training={})}, "run for one number of rounds"),
-        ({"methods": [{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": "race"}]}, "has no rounds"),
-        ({"methods": fedavg(until=1.0)}, "less than 1"),
-        ({"methods": fedavg(until=0.9, choose="server")}, "at rounds that test data decide"),
-    ],
-)
-def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        planned(**{"partition": {"name": "iid", "validation": 20}, **change}).exhibit("small/x")
-
-
-# ----------------------------------------------------------------------------- from job to table
-
-
 def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     """Through planning, stage and summary, as an exhibit with a target has it."""
     rates = [0.003, 0.1, 0.03]
@@ -351,9 +312,6 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
         )
 
 
-# ---------------------------------------------------------------------- when rounds are evaluated
-
-
 @pytest.mark.parametrize(
     "given", [(0,), (-3,), ("often",), (None, 2), (None, 0), (1, 1), (1.5,), (1, None, -8), (True,)]
 )
@@ -362,10 +320,20 @@ def test_what_does_not_say_when_is_refused(given: tuple) -> None:
         EvaluationSchedule(*given)
 
 
-def test_auto_measures_every_early_round_and_few_late_ones() -> None:
+def test_auto_measures_early_rounds_and_rounds_to_target_are_read_off_the_monotone_curve() -> None:
     due = [done for done in range(1, 1001) if EvaluationSchedule(None).is_due(done, 1000)]
     # after round 50 the first one beyond each further two percent
     assert due == sorted({*range(1, 51), *(math.ceil(50 * 1.02**k) for k in range(1, 152)), 1000})
+    curve = [1, 2, 3, 4], [0.2, 0.6, 0.4, 0.9]
+    assert rounds_to_target(*curve, 0.4) == pytest.approx(1.5)
+    assert rounds_to_target(*curve, 0.6) == 2
+    # the dip at round 3 is passed over: from (3, .6) to (4, .9)
+    assert rounds_to_target(*curve, 0.75) == pytest.approx(3.5)
+    assert rounds_to_target(*curve, 0.1) == 1
+    assert rounds_to_target(*curve, 0.95) == math.inf
+    sizes = {"hidden_units": 225, "parameters": 178_885, "megabytes": 178_885}
+    told = [size_text(value, SIZES[size]) for size, value in sizes.items()]
+    assert told == ["225 units", "178,885 parameters", "0.716 MB"]
 
 
 @given(st.integers(1, 40), st.integers(1, 200))
@@ -374,25 +342,9 @@ def test_both_ends_are_always_measured(every: int, rounds: int) -> None:
     assert EvaluationSchedule(every).is_due(rounds, rounds)
 
 
-def test_rounds_to_target_are_read_off_the_monotone_curve() -> None:
-    curve = [1, 2, 3, 4], [0.2, 0.6, 0.4, 0.9]
-    assert rounds_to_target(*curve, 0.4) == pytest.approx(1.5)
-    assert rounds_to_target(*curve, 0.6) == 2
-    # the dip at round 3 is passed over: from (3, .6) to (4, .9)
-    assert rounds_to_target(*curve, 0.75) == pytest.approx(3.5)
-    assert rounds_to_target(*curve, 0.1) == 1
-    assert rounds_to_target(*curve, 0.95) == math.inf
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.05, 1))
 def test_more_is_never_reached_sooner(accuracies: list[float], target: float) -> None:
     rounds = list(range(1, len(accuracies) + 1))
     found = rounds_to_target(rounds, accuracies, target)
     assert found <= rounds_to_target(rounds, accuracies, min(1, target + 0.05))
     assert (found == math.inf) == (max(accuracies) < target)
-
-
-def test_sizes_are_counts_or_megabytes_in_words() -> None:
-    sizes = {"hidden_units": 225, "parameters": 178_885, "megabytes": 178_885}
-    told = [size_text(value, SIZES[size]) for size, value in sizes.items()]
-    assert told == ["225 units", "178,885 parameters", "0.716 MB"]

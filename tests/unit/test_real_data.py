@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from memory import PEAK
 from mirror import MIRROR, TABLE, link_plain, needs_mirror, real_arrays, without_xz
+from once import PEAK
 
 from fedrepro.data.prepared import SPLITS
 
@@ -49,9 +49,6 @@ def test_files_unpack_to_the_bytes_that_the_table_states() -> None:
                 assert sum(map(len, iter(lambda: file.read(1 << 20), b""))) == int(row["unpacked"])
 
 
-# ------------------------------------------------------------------------------ fashion, cifar
-
-
 def test_fashion_mnist_is_what_was_published() -> None:
     from test_datasets import read_idx
 
@@ -78,7 +75,7 @@ def test_cifar10_is_what_was_published() -> None:
 
 
 def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> None:
-    """From a tar; what unpacking takes is held to its bound by test_archive."""
+    """From a tar; what unpacking takes is held to its bound by test_download."""
     for name in ("raw", "config"):
         (tmp_path / name).mkdir()
     (plain,) = (path.resolve() for path in link_plain("cifar10", tmp_path / "raw").iterdir())
@@ -100,9 +97,6 @@ def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> 
     assert 0 < int(done.stdout) < 1.5 * 2**30
 
 
-# ------------------------------------------------------------------------------------- ham10000
-
-
 def ham_table() -> list[dict[str, str]]:
     text = member("ham10000/ham10000-200x150.tar", "HAM10000_metadata.csv").decode()
     return list(csv.DictReader(io.StringIO(text)))
@@ -111,7 +105,7 @@ def ham_table() -> list[dict[str, str]]:
 PLAIN_HAM, SMALL_HAM = "ham10000+balance~none+size~32", "ham10000+size~16"
 
 
-def test_ham10000_is_what_was_published() -> None:
+def test_ham10000_is_what_was_published_with_lesions_in_one_split_and_equal_classes() -> None:
     arrays = real_arrays(PLAIN_HAM)
     counts = sum(np.bincount(arrays.y[split], minlength=7) for split in SPLITS)
     assert sum(sizes(PLAIN_HAM)) == 10_015
@@ -119,6 +113,19 @@ def test_ham10000_is_what_was_published() -> None:
     assert dict(zip(arrays.classes, counts, strict=True)) == {**published, "df": 115}
     assert len(arrays.group_names) == 7470
     assert "200×150" in arrays.stand_in
+    arrays, plain = real_arrays(SMALL_HAM), real_arrays(PLAIN_HAM)
+    lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
+    assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
+    for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
+        assert np.bincount(arrays.y[split]).tolist() == [count] * 7
+        # the lesions are split before anything is drawn from them
+        assert set(arrays.group(split)) <= set(plain.group(split))
+        share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
+        assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
+    df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
+    # copies of a photograph are changed ones
+    assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
+    assert 40 < df.mean() < 220
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -138,25 +145,6 @@ def test_a_photograph_of_ham10000_is_what_another_decoder_reads() -> None:
         found = arrays.x[split][same].mean((2, 3))
         near += np.abs(found - image.mean((1, 2))).max(1).tolist()
     assert min(near) < 0.5
-
-
-def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
-    arrays, plain = real_arrays(SMALL_HAM), real_arrays(PLAIN_HAM)
-    lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
-    assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
-    for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
-        assert np.bincount(arrays.y[split]).tolist() == [count] * 7
-        # the lesions are split before anything is drawn from them
-        assert set(arrays.group(split)) <= set(plain.group(split))
-        share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
-        assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
-    df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
-    # copies of a photograph are changed ones
-    assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
-    assert 40 < df.mean() < 220
-
-
-# --------------------------------------------------------------------------------------- speech
 
 
 def slow_spectrogram(clip: bytes) -> np.ndarray:
@@ -180,15 +168,6 @@ def slow_spectrogram(clip: bytes) -> np.ndarray:
     return np.maximum(1 + (decibels - decibels.max()) / 80, 0)
 
 
-def test_speech_commands_are_the_mirrors_clips_split_by_speaker() -> None:
-    arrays = real_arrays("speech_commands")
-    assert sum(np.bincount(arrays.y[split]) for split in SPLITS).tolist() == [115] * 10
-    speakers = [set(arrays.group(split).tolist()) for split in SPLITS]
-    assert sum(map(len, speakers)) == len(set.union(*speakers)) == len(arrays.group_names) == 215
-    assert arrays.stand_in.startswith("1,150 clips of 215 speakers from the test set")
-    assert arrays.shape == (32, 32)
-
-
 def test_a_spectrogram_is_what_its_definition_says() -> None:
     arrays = real_arrays("speech_commands")
     archive = MIRROR / "speech-commands" / "speech_commands_v0.02_test_115.tar.xz"
@@ -200,9 +179,6 @@ def test_a_spectrogram_is_what_its_definition_says() -> None:
     first = np.flatnonzero((arrays.group(split) == speaker) & (arrays.y[split] == down))[0]
     assert np.abs(arrays.x[split][first] - expected).max() < 1e-4
     assert arrays.x[split][first].mean() == pytest.approx(expected.mean(), abs=1e-5)
-
-
-# ---------------------------------------------------------------------------------- shakespeare
 
 
 def decoded(arrays, split: str, role: str) -> str:
@@ -226,26 +202,6 @@ def test_roles_say_what_the_plays_say() -> None:
     )
     assert len(arrays.group_names) == 1120
     assert "1,120 roles" in arrays.stand_in
-
-
-def test_windows_move_by_one_character_and_begin_with_line_breaks() -> None:
-    arrays = real_arrays("shakespeare")
-    role = arrays.group_names.index("macbeth/MACBETH")
-    for split in ("train", "test"):
-        rows = arrays.group(split) == role
-        x, y = arrays.x[split][rows], arrays.y[split][rows]
-        assert np.array_equal(x[1:, :-1], x[:-1, 1:])
-        assert np.array_equal(x[1:, -1], y[:-1])
-        assert {arrays.classes[code] for code in x[0]} == {"\n"}
-        assert (x.dtype, x.shape[1]) == (np.uint8, 80)
-
-
-def test_every_role_and_every_character_can_be_learned() -> None:
-    arrays = real_arrays("shakespeare+stride~100")
-    assert np.bincount(arrays.y["train"], minlength=len(arrays.classes)).min() > 0
-    for split in ("train", "test"):
-        held = np.bincount(arrays.group(split), minlength=len(arrays.group_names))
-        assert held.min() > 0
 
 
 def test_tiny_shakespeare_names_its_speakers() -> None:

@@ -1,4 +1,4 @@
-"""What the leaderboard says for somebody's setting."""
+"""What the leaderboard says for somebody's setting; methods by what it and figures call them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_exhibits import small
 
 from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
+from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
+from fedrepro.stages.user_models.check_method import methods_of
+from fedrepro.stages.user_models.combine import method_named
 
 METHODS = {  # label: class, exchanges, score in every scenario
     "FedAvg": ("one model", 1, 0.0),
@@ -74,10 +79,12 @@ def advice(board: Path, capsys, *words: str, clients: str = "10") -> str:
     return capsys.readouterr().out
 
 
-def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
+def test_methods_that_failed_or_are_below_the_best_of_their_class_are_not_recommended(board):
     assert named(board, Situation(10, "0.1")) == {"good", "twin", "ensemble"}
     assert named(board, Situation(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
     assert named(board, Situation(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
+    changed(board, by_trial("good", "0.5 nan 0.5 0.5 0.5"))
+    assert named(board, Situation(10, "0.1")) == {"twin", "ensemble"}
 
 
 def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out(board, capsys):
@@ -180,18 +187,10 @@ def test_doublings_of_clients_and_alpha_are_counted(clients, skew, case, doublin
     assert distance(Situation(clients, skew), case, 10) == pytest.approx(doublings)
 
 
-def test_a_method_that_failed_there_is_not_recommended(board):
-    changed(board, by_trial("good", "0.5 nan 0.5 0.5 0.5"))
-    assert named(board, Situation(10, "0.1")) == {"twin", "ensemble"}
-
-
-@pytest.mark.parametrize("skew", ["skewed", "0", "-1", "nan", "inf", ""])
-def test_a_skew_that_is_none_is_one_sentence(skew):
-    with pytest.raises(FedreproError, match="give an alpha"):
-        Situation(10, skew)
-
-
-def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
+def test_a_skew_that_is_none_and_a_missing_leaderboard_are_sentences(tmp_path):
+    for skew in ("skewed", "0", "-1", "nan", "inf", ""):
+        with pytest.raises(FedreproError, match="give an alpha"):
+            Situation(10, skew)
     with pytest.raises(FedreproError, match="arena/1 is not in"):
         recommend(Situation(10, "0.1"), tmp_path / "quick")
 
@@ -213,16 +212,99 @@ def test_a_single_model_that_is_not_shown_above_the_best_client_says_so(board, c
     assert sentence in advice(board, capsys)
 
 
-def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
+def test_the_command_prints_methods_costs_how_near_that_is_and_a_better_best_client(board, capsys):
     said = advice(board, capsys, clients="20")
     for text in ("D, Dirichlet 0.1, 10 clients", "1.0 doublings", "good", "twin", "ensemble"):
         assert text in said
     assert re.search(r"best client │ 0.20 +│ 0.\d+ to 0.\d+ +│ 20.0", said)
     assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1.0 t" in said
     assert "With more exchanges" not in advice(board, capsys, "--exchanges", "9", clients="20")
-
-
-def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys):
     changed(board, by_trial("best client", "0.6 0.7 0.6 0.7 0.6"))
     said = " ".join(advice(board, capsys).split())
     assert "The best client alone, by validation, has a higher score than every one model" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("RegMean++", "regmean_plus"),
+        ("FedAvg", "average"),  # as the leaderboard calls it; of many rounds there is nothing here
+        ("FedAvg+weighted~false", "average+weighted~false"),
+        ("W-Ens", "weighted_ensemble"),
+        ("class-weighted ensemble", "weighted_ensemble"),
+        ("mean of probabilities", "uniform_ensemble"),
+        ("matching, then RegMean", "matched_regmean"),
+        ("PFNM+sigma2~0.1", "pfnm+sigma2~0.1"),
+        ("average+weighted~false", "average+weighted~false"),
+        ("GEMS", "GEMS"),  # two are called so
+        ("scaffold", "scaffold"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_a_method_is_known_by_its_label(said, meant):
+    assert method_named(said) == meant
+
+
+def test_methods_are_listed_with_labels_and_found_by_either(capsys):
+    assert main(["list", "methods", "RegMean"]) == 0
+    said = capsys.readouterr().out
+    assert [name in said for name in ("regmean_plus", "RegMean++", "dense")] == [True, True, False]
+    assert main(["list", "methods", "nothing"]) == 2
+    assert "unknown method 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("FedProx", "fedavg+proximal~0.01"),
+        ("fedprox+proximal~0.1", "fedavg+proximal~0.1"),
+        ("fed-avg-m", "fedavg+server_momentum~0.9"),
+        ("FedNova", "fednova"),
+        ("SCAFFOLD", "scaffold"),
+        ("OTFusion", "ot_fusion"),
+        ("RegMean++", None),  # a plus begins a parameter
+        ("GEMS", None),  # two are called so
+        ("model soup", "average+weighted~false"),
+    ],
+)
+def test_a_token_may_begin_with_a_name_of_the_field(said, meant):
+    if meant is None:
+        with pytest.raises(FedreproError, match=r"unknown method|not of the form"):
+            read_token("method", said)
+    else:
+        assert read_token("method", said).token == meant
+    if said == "FedProx":  # where a path is made of it, only the canonical form is taken
+        with pytest.raises(FedreproError, match=r"write 'fedavg\+proximal~0.01'"):
+            parse_token("method", said)
+
+
+def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys):
+    page = (Path(__file__).parents[2] / "docs/methods.md").read_text()
+    for name in FIELD_NAMES:
+        components("method")[name.method].spec(name.values)
+        assert f"| {name.name} | `{name.token}` |" in page
+        assert main(["list", "methods", name.name.lower()]) == 0
+        assert name.name.split()[0] in capsys.readouterr().out
+
+
+def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
+    assert main(["check-method", "FedSGD"]) == 2
+    assert "training with batch_size none: name it in an exhibit" in capsys.readouterr().err
+    assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
+    assert "proximal~0.01" in capsys.readouterr().out
+    assert main(["check-method", "fedproxx"]) == 2
+    assert "did you mean 'fedprox'?" in capsys.readouterr().err
+    (item,) = methods_of("FedAvgM")
+    assert item.spec().token == "fedavg"  # its own defaults, of which a token says nothing
+    assert item.spec()["server_momentum"] == 0.9
+    assert components("method")["fedavg"].spec()["server_momentum"] == 0
+
+
+def test_an_exhibit_names_them_with_parameters_and_training_of_its_own():
+    methods = [{"name": "FedProx"}, {"name": "fedprox", "proximal": 1, "label": "strong"}]
+    exhibit = small(methods=[*methods, {"name": "FedSGD", "rounds": 2}])
+    (point, *_) = exhibit.points
+    specs = {measure.label: measure for measure in point.measures}
+    assert specs["FedProx"].spec.token == "fedavg+proximal~0.01"
+    assert specs["strong"].spec.token == "fedavg+proximal~1"
+    assert specs["FedSGD"].training == {"batch_size": None}

@@ -138,26 +138,6 @@ def test_what_different_clients_make_predicts_and_averages_statistics(given, nam
         assert np.allclose(made.tensors["norm.running_var"][0], mean, atol=1e-6)
 
 
-def test_regmean_of_a_linear_module_is_its_least_squares():
-    """One output unit a class, targets W_i x of two clients: the pooled least-squares solution."""
-    rng = np.random.default_rng(2)
-    x, y = rng.standard_normal((80, 5)).astype(np.float32), rng.standard_normal((80, 3))
-    linear = model_of(lambda shape, classes: nn.Linear(5, classes))
-    own = problem_on(x, np.arange(80) % 3, 2, linear, components("training")["sgd"].spec(), 3)
-
-    def fitted(rows):
-        return np.linalg.lstsq(np.c_[x[rows], np.ones(len(rows))], y[rows], rcond=None)[0]
-
-    each = np.stack([fitted(rows) for rows in own.rows]).astype(np.float32)
-    tensors = {"weight": each[:, :-1].swapaxes(1, 2), "bias": each[:, -1]}
-    made = merged(own, "regmean", replace(own.models, tensors=tensors))
-    found = np.vstack([made.tensors["weight"][0].T, made.tensors["bias"]])
-    assert np.abs(found - fitted(np.arange(80))).max() < 1e-5
-
-
-# ------------------------------------------------------------------------------------- matching
-
-
 def between(layer, kind=nn.Sequential):
     return kind(nn.Conv2d(1, 4, 3), layer, nn.Flatten(), nn.Linear(4 * 36, CLASSES))
 
@@ -186,9 +166,6 @@ class Cut(nn.Sequential):
 def test_what_stops_a_match_is_named(body, told):
     with pytest.raises(FedreproError, match=told):
         units_of(model_of(lambda *_: body), SHAPE, CLASSES)
-
-
-# --------------------------------------------------------------------------- rules of BatchNorm
 
 
 def test_statistics_are_measured_again_on_the_data_that_there_are(given):
@@ -260,9 +237,6 @@ def test_servers_step_along_weights_and_average_statistics(given, name):
     assert weights["norm.num_batches_tracked"] == 5  # of 30 examples by 7
 
 
-# ------------------------------------------------------------------------- a step of one's own
-
-
 def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
     network = network_of(components("model")["logistic"].spec(), (4,), 3)
     rng = np.random.default_rng(0)
@@ -285,9 +259,6 @@ def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
         for name, value, one, other in zip(("weight0", "bias0"), (w, b), g, ahead, strict=True):
             wanted = value - 0.5 * ((1 - share) * one + share * other)
             assert np.abs(found.tensors[name][0] - wanted.numpy()).max() < 1e-10
-
-
-# --------------------------------------------------------------- different networks, and files
 
 
 NETS = """
@@ -345,7 +316,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         state = {k.removeprefix("module."): v for k, v in load_file("m.safetensors").items()}
         nets().load_state_dict(state, strict=True)
         assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
-    capsys.readouterr()
+    assert "ReLU" not in "".join(capsys.readouterr())  # which is said of layers without a network
     assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2
     assert "makes a network for each client, and not one of all" in capsys.readouterr().err
     assert main(["combine", "--method", "all", *files, "--evaluate", "data.npz"]) == 0

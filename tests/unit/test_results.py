@@ -45,10 +45,7 @@ def drawn(workplace, undrawn):
     return workplace
 
 
-# ----------------------------------------------------------------------------------- in files
-
-
-def test_every_file_of_metrics_has_the_same_leading_columns(drawn):
+def test_every_file_of_metrics_has_the_same_leading_columns_older_ones_too(drawn):
     """Of the same metric and split only phase and round tell a final value from a round's."""
     made = plan()
     paths = [*made.metrics_files(made.exhibit(KEY)), f"reports/tiny/{KEY}.metrics.parquet"]
@@ -61,17 +58,7 @@ def test_every_file_of_metrics_has_the_same_leading_columns(drawn):
     keys = ["trial", "setting", "metric", "split", "client", "partition_clients", "partition_name"]
     assert not frame[final].duplicated(keys).any()
     assert frame.duplicated(keys).any()
-
-
-def test_what_was_drawn_before_is_shown_on_if_it_is_whole(drawn):
-    keys = list(plan().exhibits)
-    assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == [KEY]
-    Path(f"reports/tiny/{KEY}.png").unlink()
-    assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == []
-
-
-def test_files_of_before_there_were_phases_are_read(drawn):
-    """As they are in the record, beside files of now."""
+    # As they are in the record, beside files of now.
     made = plan()
     path = next(p for p in made.metrics_files(made.exhibit(KEY)) if "downpour" in p)
     older = read_table(path, "metrics").drop_columns(["setting", "phase"])
@@ -81,7 +68,11 @@ def test_files_of_before_there_were_phases_are_read(drawn):
     assert tuple(found.column_names[: len(LEADING)]) == LEADING
 
 
-# ------------------------------------------------------------------------------ as one table
+def test_what_was_drawn_before_is_shown_on_if_it_is_whole(drawn):
+    keys = list(plan().exhibits)
+    assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == [KEY]
+    Path(f"reports/tiny/{KEY}.png").unlink()
+    assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == []
 
 
 PLACE = ["dataset", "partition", "model", "training", "method", "setting"]
@@ -115,27 +106,25 @@ def test_it_holds_final_values_and_not_those_of_rounds(workplace):
     assert table[table["method"] == "D-SGD"]["accuracy test"].tolist() == [0.9, 0.9]
 
 
-def test_wide_has_a_row_per_method_and_a_column_per_metric(drawn):
+def test_wide_has_a_row_per_method_and_the_command_writes_csv(drawn, capsys):
     long, wide = fedrepro.results("tiny"), fedrepro.results("tiny", wide=True)
     assert not wide.duplicated(PLACE).any()
     row = wide[(wide["clients"] == 4) & (wide["method"] == "PFNM")].iloc[0]
     for _, number in long[(long["clients"] == 4) & (long["method"] == "PFNM")].iterrows():
         assert row[f"{number['metric']} {number['split']}".strip()] == number["mean"]
-
-
-def test_numbers_that_two_exhibits_show_stand_once(drawn):
-    draw(plan(), "pfnm/figure-2", values)
-    table = fedrepro.results("tiny")
-    assert not table.duplicated([*PLACE, "metric", "split", "trials"]).any()
-    assert {"pfnm/figure-2 pfnm/figure-2a", "pfnm/figure-2a pfnm/figure-2"} & set(table["exhibits"])
-
-
-def test_the_command_writes_csv(drawn, capsys):
     assert main(["results", "--scale", "tiny", "--wide", "--csv"]) == 0
     text = capsys.readouterr().out
     head = "dataset,partition,model,training,graph,clients,method,kind,setting,trials,"
     assert text.startswith(head)
     assert text.count("\n") == len(fedrepro.results("tiny", wide=True)) + 1
+
+
+def test_numbers_of_two_exhibits_stand_once_and_of_some_examples_with_those_of_none(drawn):
+    draw(plan(), "pfnm/figure-2", values)
+    table = fedrepro.results("tiny")
+    assert not table.duplicated([*PLACE, "metric", "split", "trials"]).any()
+    assert {"pfnm/figure-2 pfnm/figure-2a", "pfnm/figure-2a pfnm/figure-2"} & set(table["exhibits"])
+    assert set(results("tiny", split="test")["split"]) == {"test", ""}
 
 
 @pytest.mark.parametrize("wide", [[], ["--wide"]])
@@ -185,9 +174,6 @@ def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
     Path("reports/record/paper/other/table.json").touch()  # recorded and not drawn
     with pytest.raises(FedreproError, match=sentence):
         results("tiny", **only)
-
-
-# ---------------------------------------------------------------------------- two methods, paired
 
 
 def test_two_methods_are_compared_trial_by_trial(drawn):
@@ -277,10 +263,6 @@ def test_the_comparison_is_a_table_and_a_sentence(drawn, capsys):
 def test_a_comparison_that_cannot_be_made_is_a_sentence(drawn, methods, options, sentence):
     with pytest.raises(FedreproError, match=sentence):
         paired_differences("tiny", *methods, Path("reports"), **options)
-
-
-def test_results_of_some_examples_have_also_what_is_measured_on_none(drawn):
-    assert set(results("tiny", split="test")["split"]) == {"test", ""}
 
 
 def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):

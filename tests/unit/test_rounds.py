@@ -1,4 +1,4 @@
-"""The harness of methods in rounds, shown on a small FedAvg of its own."""
+"""The harness of methods in rounds, on a small FedAvg of its own; how FedAvg's family gives up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component
-from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.federation.clients import Clients, initial_weights
 
 
 class Averaging:
@@ -129,15 +129,12 @@ def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate):
     assert (each.groupby(["trial", "round"]).size() == 2).all()
 
 
-def test_splits_that_no_client_holds_are_measured_where_asked(federate):
+def test_splits_that_no_client_holds_are_measured_and_those_that_are_missing_said(federate, capsys):
     frame = federate(Averaging, "--evaluate", "public", "--follow", "server_validation")
     for split in ("public", "server_validation"):
         assert final(frame, "accuracy", split).size == 2
     rounds = frame[frame["round"].notna() & (frame["metric"] == "accuracy")]
     assert set(rounds["split"]) == {"test", "server_validation"}
-
-
-def test_a_split_that_the_partition_does_not_have_is_said(federate, capsys):
     assert federate(Averaging, "--evaluate", "client_validation") is None
     assert "reads the examples of 'client_validation'" in capsys.readouterr().err
 
@@ -174,7 +171,7 @@ def test_a_run_ends_at_its_target_and_says_so(federate, capsys):
     assert np.isinf(final(frame, "rounds_to_target")).all()
 
 
-def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
+def test_a_run_that_diverges_or_reports_what_nobody_declared_has_no_accuracy(federate, capsys):
     class Exploding(Averaging):
         def round(self, state, clients, info, rng):
             new, report = super().round(state, clients, info, rng)
@@ -185,9 +182,6 @@ def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
     assert np.isnan(final(frame, "accuracy", "test")).all()
     assert np.isfinite(in_round(frame, 1, "accuracy")).all()
     assert "2 rounds, diverged" in capsys.readouterr().err
-
-
-def test_a_number_that_nobody_declared_is_a_failure_in_the_first_round(federate, capsys):
     frame = federate(Averaging, metrics={"drift2": DRIFT})
     assert np.isnan(final(frame, "accuracy", "test")).all()
     said = "unknown metric 'drift' in what method 'averaging' reports: did you mean 'drift2'?"
@@ -334,3 +328,65 @@ def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(aggregate):
     frame = aggregate(broken, "scale~1@1e30").query("metric == 'accuracy' and split == 'test'")
     failed = frame["value"].isna().groupby(frame["method"]).all().to_dict()
     assert failed == {"mine": False, "mine+scale~1e30": True}
+
+
+TRAINING = "sgd+batch_size~64"
+HUGE = "adaptive_fedavg+fraction~0.5+lrs~1e29@1e30+rounds~50"
+
+
+class Job:
+    """Federating on digits in a folder: two trials, checkpoints after every round."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        divided = jobs.divided(folder, "iid+clients~4+validation~100")
+        self.given = [*divided, "--model", "mlp+hidden~10"]
+
+    def run(self, method, *words, training=TRAINING):
+        out = ["--out", self.folder / "metrics", "--timings", self.folder / "timings"]
+        out += ["--global-model", self.folder / "model.pt", "--checkpoint-seconds", "1e-9"]
+        out += ["--training", training, "--method", method]
+        assert jobs.stage("federate", *self.given, *out, *words) == 0
+
+    @property
+    def frame(self):
+        return read_table(self.folder / "metrics", "metrics").to_pandas()
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return Job(tmp_path_factory.mktemp("iterations"))
+
+
+def ended(frame, metric):
+    return frame[frame["round"].isna() & (frame["metric"] == metric)]["value"].tolist()
+
+
+def rejected(frame, done):
+    return frame.query(f"round == {done} and metric == 'updates_rejected'")["value"].tolist()
+
+
+def test_a_run_in_which_nobody_has_numbers_ends_and_says_so(job, capsys):
+    for method in ("fedavg+fraction~0.5+rounds~50", HUGE):
+        job.run(method, "--measure-every", "30", training="sgd+lr~1e30")
+        said = "20 rounds, no finite update of any client in 20 rounds in a row"
+        assert capsys.readouterr().err.count(said) == 2
+        assert ended(job.frame, "rounds") == [20, 20]
+        assert rejected(job.frame, 20) == [40, 40]
+        # the weights are those of the start, which predict something
+        accuracy = job.frame.query("split == 'test' and metric == 'accuracy'")
+        assert accuracy.groupby("trial")["value"].nunique().tolist() == [1, 1]
+        assert accuracy["value"].notna().all()
+
+
+def test_rounds_without_an_update_count_only_in_a_row(job, monkeypatch):
+    average = Clients.average
+
+    def often_lost(self, start, rng, *words, lr=None, **values):
+        lr = 0.1 if rng.round in (10, 29) else 1e30
+        return average(self, start, rng, *words, lr=lr, **values)
+
+    monkeypatch.setattr(Clients, "average", often_lost)
+    job.run("fedavg+fraction~0.5+rounds~49")
+    assert ended(job.frame, "rounds") == [49, 49]
+    assert rejected(job.frame, 49) == [94, 94]

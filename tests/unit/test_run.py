@@ -1,18 +1,24 @@
-"""`fedrepro run`: words become an exhibit, mistakes one sentence, and FedAvg is a plain loop."""
+"""`fedrepro run`, `start` and `compare`, as commands and as functions; FedAvg is a plain loop."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from sklearn.datasets import load_digits
+from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
+from fedrepro.core import plugins, source_digests
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
@@ -96,7 +102,9 @@ def test_short_forms(option, word, token):
     assert getattr(made.points[0].scenario, kind).token == token
 
 
-def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
+def test_other_words_take_no_exhibits_place_and_intervals_are_as_wide_above_as_below(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("config/exhibits").mkdir(parents=True)
     for values, name in (({}, "fedavgmnist"), ({"lr": 0.1}, "fedavgmnistv2")):
@@ -104,29 +112,23 @@ def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
             path, text = _place(RunWords(["fedavg"], **values))
             assert path.stem == name
             path.write_text(text)
-
-
-def test_names_are_listed(capsys):
-    for kind, name in ("models", "lenet5"), ("data", "mnist"), ("partitions", "two-labels"):
-        assert main(["list", kind]) == 0
-        assert name in capsys.readouterr().out
-
-
-def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    held = run_locked.take(snakemake_in_folder.LOCK)
-    with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
-        snakemake_in_folder.compute(["x"])
-    os.close(held)
-
-
-def test_an_interval_is_as_wide_above_as_below_also_beyond_all_accuracies():
     values = np.array([0.5722222222, 0.4694444444])
     found = interval_of_mean(values, 0.95)
     half = pytest.approx(12.7062 * values.std(ddof=1) / np.sqrt(2), rel=1e-4)
     assert found.high - found.value == half == found.value - found.low
     one = interval_of_mean(values[:1], 0.95)
     assert (one.low, one.high) == (-np.inf, np.inf)  # no ± is printed
+
+
+def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, monkeypatch):
+    for kind, name in ("models", "lenet5"), ("data", "mnist"), ("partitions", "two-labels"):
+        assert main(["list", kind]) == 0
+        assert name in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    held = run_locked.take(snakemake_in_folder.LOCK)
+    with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
+        snakemake_in_folder.compute(["x"])
+    os.close(held)
 
 
 def plain_fedavg(trial: int, clients: int, rounds: int, lr: float, batch: int) -> float:
@@ -178,15 +180,163 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert again["accuracy"].tolist() == found["accuracy"].tolist()
 
 
-def test_mistakes_of_other_exhibits_are_not_told():
+def test_mistakes_of_others_are_not_told_and_the_file_of_a_run_names_its_network(
+    tmp_path, monkeypatch
+):
     targets = ["reports/paper/mine/rounds.svg"]
     assert _concerns("mine/rounds is left out: no method", targets)
     assert not _concerns("theirs/rounds is left out: no method", targets)
     assert _concerns("another run uses this folder", targets)
-
-
-def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")
     assert text.startswith("# of its own network: set FEDREPRO_COMPONENTS=nets.py:Net")
     assert yaml.safe_load(text)["source"] == "fedrepro run fedavg --model nets.py:Net"
+
+
+__all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
+SNAKEMAKE = ["-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
+
+
+@pytest.fixture
+def drawn(workplace, undrawn):
+    """A working folder with one drawn exhibit."""
+    made_once("notebook", lambda: draw(plan(), KEY, plausible))
+    Path("workflow").mkdir(exist_ok=True)
+    Path(snakemake_in_folder.WORKFLOW).touch()
+    return Path.cwd()
+
+
+@pytest.fixture
+def snakemake(monkeypatch):
+    """In the place of Snakemake: keeps its commands, and ends with what is set."""
+    calls, ends = [], {"returncode": 0, "stdout": "", "stderr": ""}
+
+    def popen(command, stdout, **_):
+        calls.append((command[1:], os.getcwd()))
+        stdout.write(ends["stdout"] + ends["stderr"])
+        return SimpleNamespace(wait=lambda _=0: 0, returncode=ends["returncode"])
+
+    monkeypatch.setattr(snakemake_in_folder.subprocess, "Popen", popen)
+    return calls, ends
+
+
+def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fedrepro.cli.app.find_spec", lambda name: None)
+    assert main(["start", str(tmp_path / "new")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Snakemake, which is not installed here: pip install .*'snakemake<10", said)
+    assert "fedrepro[" not in said  # no index need have it
+    monkeypatch.chdir(tmp_path)
+    for command in (["exhibits"], ["data", "list"]):
+        assert main(command) == 2
+        assert "a folder that `fedrepro start FOLDER` made" in capsys.readouterr().err
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fedrepro {fedrepro.__version__}\n"
+
+
+def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path):
+    assert main(["start", str(tmp_path / "new")]) == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == set(
+        snakemake_in_folder.BEGINNING
+    )
+    same = "config/config.yaml"
+    assert (tmp_path / "new" / same).read_bytes() == (ROOT / same).read_bytes()
+    (tmp_path / "new" / same).write_text("mine")
+    with pytest.raises(FedreproError, match="new/Snakefile is there already: name a folder"):
+        fedrepro.start(tmp_path / "new")
+    assert (tmp_path / "new" / same).read_text() == "mine"
+
+
+def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_digests, "PACKAGE", str(tmp_path / "lib/fedrepro"))
+    with pytest.raises(FedreproError, match="has no workflow at"):
+        fedrepro.start(tmp_path / "one")
+    inside = tmp_path / "lib/fedrepro" / snakemake_in_folder.INSTALLED
+    for name in set(snakemake_in_folder.BEGINNING) - {"Snakefile"}:
+        (inside / name).mkdir(parents=True)
+    (inside / "Snakefile").write_text("rule")
+    (inside / snakemake_in_folder.WORKFLOW).touch()
+    (inside / "workflow/a.json").touch()
+    assert source_digests.on_disk(source_digests.PACKAGE) == {}  # digests are those of the checkout
+    fedrepro.start(tmp_path / "two")
+    assert (tmp_path / "two/Snakefile").read_text() == "rule"
+
+
+def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp_path):
+    calls, _ = snakemake
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="where trials is 1, 2 are computed"):
+        found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
+    target = f"reports/tiny/{KEY}.svg"
+    assert calls == [([*SNAKEMAKE, "--cores", "3", "--", target], str(drawn))]
+    assert Path.cwd() == tmp_path
+    assert {"method", "metric", "split", "mean"} <= set(found)
+    assert (found["metric"] == "accuracy").any()
+    assert found.attrs["file"] == str(drawn / target)
+
+
+def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monkeypatch):
+    Path("config").unlink()  # a link to the repository's, which other tests read
+    shutil.copytree(ROOT / "config", "config")
+    with Path("config/config.yaml").open("a") as config:
+        config.write("components: [mine.py]\n")
+    Path("mine.py").write_text("x = 1\n")
+    monkeypatch.delenv(plugins.NAMED, raising=False)
+    with pytest.raises(FedreproError, match=r"mine\.py has no component"):
+        fedrepro.run(KEY, scale="tiny")
+
+
+def test_a_leaderboard_gives_its_table(drawn, snakemake):
+    table = Path("reports/tiny/arena/1.csv")
+    table.parent.mkdir(parents=True, exist_ok=True)
+    table.write_text("method,score\nfedavg,0.0\n")
+    assert list(fedrepro.run("arena/1", scale="tiny")["method"]) == ["fedavg"]
+    assert snakemake[0][0][0][-1] == str(table)
+
+
+@pytest.mark.filterwarnings("ignore:pfnm/figure-2a")
+def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path):
+    _, ends = snakemake
+    for said, told in (
+        ("Error in rule x\nfedrepro: no data\nfedrepro: no data\n", r"svg was not made: no data$"),
+        ("LockException:\n\n  Error: cannot be locked\n", r"made: LockException: \| Error: cannot"),
+    ):
+        ends |= {"returncode": 1, "stderr": said}
+        with pytest.raises(FedreproError, match=told):
+            fedrepro.run(KEY, scale="tiny")
+    monkeypatch.setattr(snakemake_in_folder, "find_spec", lambda name: None)
+    with pytest.raises(FedreproError, match=r"pip install .*'snakemake.*the extra workflow"):
+        fedrepro.run(KEY, scale="tiny")
+    with pytest.raises(FedreproError, match=r"has no workflow: call fedrepro\.start"):
+        fedrepro.run(KEY, folder=tmp_path / "none")
+
+
+def test_two_methods_and_an_exhibit_beside_the_record_are_frames(drawn):
+    labels = [measure.label for measure in plan().exhibit(KEY).measures][:2]
+    found = fedrepro.compare(*labels, scale="tiny")
+    assert set(found["exhibit"]) == {KEY}
+    assert (found["method"] + "/" + found["other_method"]).unique().tolist() == ["/".join(labels)]
+    assert found["difference"].tolist() == pytest.approx((found["one"] - found["other"]).tolist())
+    assert labels[0] in found.attrs["verdict"]
+    assert main(["record", KEY, "--scale", "tiny"]) == 0
+    found = fedrepro.compare(KEY, scale="tiny")
+    assert (found["difference"] == 0).all()
+    assert {"ours", "recorded", "method", "clients"} <= set(found)
+    assert found.attrs["verdict"]
+
+
+@pytest.mark.nightly
+@pytest.mark.workflow
+def test_the_notebook_of_the_documentation_runs(tmp_path, monkeypatch):
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text())["cells"]
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), known)
+    text = "".join(line for cell in cells for line in cell["source"])
+    assert re.search(r"fedrepro\.run\(", text)
+    assert len(known["table"]) > 0
+    assert known["difference"].attrs["verdict"]

@@ -141,7 +141,7 @@ def test_the_lines_that_the_readme_shows_are_printed(page):
     assert all(any(row[: len(line)] == line for row in printed) for line in shown)
 
 
-def test_costs_are_those_of_what_was_sent(page):
+def test_costs_are_those_of_what_was_sent_and_what_cannot_be_applied_says_why(page):
     table = table_in(page[0])
     numbers = 64 * 32 + 32 + 32 * 10 + 10
     once = 5 * 4 * numbers
@@ -155,9 +155,6 @@ def test_costs_are_those_of_what_was_sent(page):
     seen = table.loc["fedfisher_kfac", "sees"]
     assert seen.endswith("Kronecker factors of the Fisher information")
     assert float(table.loc["uniform_ensemble", "parameters"]) == 5 * numbers
-
-
-def test_what_cannot_be_applied_is_a_line_with_why(page):
     lines = dict(re.findall(r"^not applied: (\w+) (.*)$", page[1], re.M))
     assert lines["feddf"] == "needs inputs of other data (--public)"
     assert "trained in a way of its own" in lines["pooled"]
@@ -264,7 +261,7 @@ def test_a_model_that_overflows_gets_no_accuracy(odd, only):
     assert not found.numbers
 
 
-def test_what_is_lacking_is_an_option_and_every_need_has_words(here):
+def test_what_is_lacking_is_an_option_and_every_need_and_cost_has_words(here):
     states = [torch.load(name, weights_only=True) for name in CLIENTS]
     ground = ModelContext.of(LocalModels.from_state_dicts(states))
     ways = {"uniform_ensemble": "", "average": "", "pfnm": "--labels", "fens": "--validation",
@@ -273,16 +270,10 @@ def test_what_is_lacking_is_an_option_and_every_need_has_words(here):
         lacking = ground.lacking(components("method")[name])
         assert way in lacking if way else not lacking
     assert set(WAYS) <= set(NEEDS) == set(SEEN)
-
-
-def test_words_of_costs():
     assert needs_in_words({"label_counts", "client_answers"}, "moments") == "label counts; moments"
     assert needs_in_words(()) == "weights only"
     assert (megabytes(1.5e6), megabytes(2.5e9), times(3.0, 1.5)) == ("1.5 MB", "2.5 GB", "2.0 ×")
     assert times(1.0, 0.0) == ""
-
-
-# ------------------------------------------------------------------------------ what is refused
 
 
 @pytest.fixture

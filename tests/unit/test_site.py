@@ -22,7 +22,6 @@ from fedrepro.record.site.pages import (
     formula,
     home,
     method_pages,
-    page,
     paper_page,
     plain_name,
     telling,
@@ -92,7 +91,7 @@ def test_an_altered_metric_changes_sentence_counts_cell_and_home(tmp_path):
     assert told() == ("50.0", "50.0", before[2] - 1, before[3] - 1, "bad", "50.00")
 
 
-def test_a_closed_table_says_its_verdicts_and_what_is_not_run_is_listed():
+def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     paper = read_reports(RECORD / "paper", "paper", [KEY]).papers[0]
     page = paper_page(paper)
     (summary,) = re.findall(r'id="table-1"><summary>(.*?)</summary>', page, re.S)
@@ -100,9 +99,6 @@ def test_a_closed_table_says_its_verdicts_and_what_is_not_run_is_listed():
     assert sum(counts) == len(paper.printed_of("table-1")) > 0
     absent = page.partition('class="absent"')[2].partition("</ul>")[0]
     assert re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0] == ("Table 2", "16")
-
-
-def test_claims_of_the_paper_stand_before_those_that_were_added():
     claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
     names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
     assert names[:3] + names[-8:] == ["p1", "p2a", "p2b", *(f"e{number}" for number in range(1, 9))]
@@ -128,14 +124,17 @@ def test_words_of_pages(call, given, told):
     assert call(given) == told
 
 
-def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
+def test_a_method_page_has_its_equation_once_and_every_formula_and_word_is_one_thing():
     assert set(KNOWN) <= set(components("method"))
     for one in (one for one in KNOWN.values() if "formula" in one):
         assert formula(one["formula"])["wide"] > 20
         assert one["about"]  # in place of the docstring's sentence, which has it as text
-
-
-def test_a_method_page_has_its_equation_once():
+    names = [word for words, _ in glossary() for word in words]
+    assert {*PRINTED, *CLAIMS} < set(names)
+    assert len(names) == len(set(names))
+    for known in (PRINTED, CLAIMS):
+        judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
+        assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
     first, rest = about(components("method")["fedlpa"])
     assert "sum" not in first + rest.partition("Source")[0]
     assert "A\\_i = E" in rest
@@ -145,12 +144,6 @@ def test_a_method_page_has_its_equation_once():
     assert "RM+AH: <a" in pages["adaptive_fedavg"]
     # and no file's name
     assert ">How the grid of hyper-parameters is laid out</a>" in pages["adaptive_fedavg"]
-
-
-def test_the_glossary_has_every_word_once():
-    names = [word for words, _ in glossary() for word in words]
-    assert {*PRINTED, *CLAIMS} < set(names)
-    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -184,16 +177,7 @@ def test_the_number_of_a_claim_has_the_digits_that_its_interval_allows_and_a_uni
     assert f"{interval(row)}; {bound_text(row)}" == told
 
 
-def test_every_colour_of_a_verdict_has_a_sign_of_its_own():
-    for known in (PRINTED, CLAIMS):
-        judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
-        assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
-
-
-# ------------------------------------------------------------------------------------- costs
-
-
-def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
+def test_costs_are_those_of_the_csv_and_seconds_those_of_the_trials(tmp_path):
     shown = read_reports(RECORD / "paper", "paper", [KEY]).papers[0].exhibits["table-1"]
     numbers = shown.numbers.copy()
     sent = numbers["metric"] == "bytes_up"
@@ -206,9 +190,6 @@ def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
     assert [rows[label]["Times FA"] for label in ("FA", "FA+WD")] == ["1.0 ×", "2.0 ×"]
     assert "example counts" in rows["FA"]["It sees"]
     assert cost_table(shown.about, numbers[numbers["method"] == "FA"]) == []
-
-
-def test_seconds_of_a_setting_are_those_of_its_trials(tmp_path):
     rows = {"trial": [0, 1, 0], "method": ["a", "a", "b+c~1"], "seconds": [1.0, 3.0, 5.0]}
     paths = [tmp_path / stage / "job/timings.parquet" for stage in ("aggregate", "train")]
     for path, columns in zip(paths, (rows, {"trial": [0], "seconds": [9.0]}), strict=True):
@@ -232,8 +213,6 @@ def test_only_a_site_is_replaced(tmp_path):
     _require_own(theirs)
     _require_own(tmp_path / "new")
 
-
-# ------------------------------------------------------------------------------- in a browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS, THEMES = (1300, 375), ("light", "dark")
@@ -383,13 +362,10 @@ def test_bubbles_and_tables_work_from_disk(site, browser):
     )
 
 
-def test_home_is_readable_without_scripts(site, browser):
+def test_home_is_readable_without_scripts_and_papers_are_short(site, browser):
     page = opened(browser, site, "index", java_script_enabled=False)
     papers = {path.parent.name for path in RECORD.glob("paper/*/claims.csv")}
     assert page.locator(".card, #what-else-was-checked li").count() == len(papers)
     assert page.locator(".scores .dot").count() > 10
-
-
-def test_papers_are_short_until_folds_are_opened(site, browser):
     page = opened(browser, site, "papers/pfnm", viewport={"width": 1300, "height": 900})
     assert page.evaluate("document.querySelector('article').scrollHeight") <= 6000

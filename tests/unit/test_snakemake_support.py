@@ -36,15 +36,12 @@ def test_snakemake_has_the_jobs_that_wait_and_the_limit_that_is_lifted():
     assert workflow.scheduler.job_rate_limiter is None
 
 
-def test_parts_that_are_called_otherwise_are_left_alone():
+def test_parts_that_are_called_otherwise_are_left_alone_and_nothing_else_reaches_for_them():
     others = SimpleNamespace(dag=object(), scheduler=object())
     for bare in (others, SimpleNamespace()):
         assert workflow_and_slurm.waiting_jobs(bare) == 0
         workflow_and_slurm.lift_limit(bare)
         workflow_and_slurm.join(bare, None, None)
-
-
-def test_nothing_else_of_the_workflow_reaches_for_them():
     for path in sorted(ROOT.glob("workflow/**/*")):
         if path.suffix in {".smk", ""} and path.is_file():
             text = path.read_text(encoding="utf-8")

@@ -68,12 +68,17 @@ def test_a_float_survives_its_text(value):
     assert "+" not in render(value)
 
 
-def test_a_token_has_what_differs_from_the_default_and_resolved_everything_in_order():
+def test_a_token_has_what_differs_and_a_sweep_expands_in_the_order_written():
     spec = COMPONENT.spec({"order": "fixed", "clients": 25, "alpha": 0.2, "hidden": [50]})
     assert spec.token == "example+clients~25+order~fixed"
     assert spec.resolved == (
         "example;v3;alpha~0.2+balance~false+cap~10+clients~25+hidden~50+order~fixed"
     )
+    spec = COMPONENT.spec({"clients": 2, "alpha": [1, 0.5, 10]})
+    assert spec.swept == ("alpha",)
+    assert [one["alpha"] for one in spec.expand()] == [1.0, 0.5, 10.0]
+    assert spec.token == "example+alpha~1@0.5@10+clients~2"
+    assert COMPONENT.spec({"clients": 2, "alpha": [0.5]}).swept == ()
 
 
 def test_of_a_later_parameter_files_speak_only_where_it_has_another_value():
@@ -94,14 +99,6 @@ def test_of_a_later_parameter_files_speak_only_where_it_has_another_value():
     table = Table([other], rows).arrow()
     assert table["training_patience"].to_pylist() == [3]
     assert table["method_name"].to_pylist() == ["average"]
-
-
-def test_a_sweep_expands_in_the_order_written():
-    spec = COMPONENT.spec({"clients": 2, "alpha": [1, 0.5, 10]})
-    assert spec.swept == ("alpha",)
-    assert [one["alpha"] for one in spec.expand()] == [1.0, 0.5, 10.0]
-    assert spec.token == "example+alpha~1@0.5@10+clients~2"
-    assert COMPONENT.spec({"clients": 2, "alpha": [0.5]}).swept == ()
 
 
 ONE_BY_ONE = st.lists(
@@ -127,13 +124,10 @@ def test_settings_listed_one_by_one_are_those_of_their_token(settings):
     assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
 
 
-def test_listed_settings_that_are_a_sweep_are_written_as_one():
+def test_listed_settings_that_are_a_sweep_are_written_as_one_and_pairs_are_not():
     spec = COMPONENT.paired({"clients": 4}, [{"alpha": 0.1}, {"alpha": 0.2}])
     assert spec.token == COMPONENT.spec({"clients": 4, "alpha": [0.1, 0.2]}).token
     assert COMPONENT.paired({"clients": 4}, [{"alpha": 0.5}]).token == "example+alpha~0.5+clients~4"
-
-
-def test_pairs_and_every_combination_of_the_same_lists_are_two_things():
     pairs = COMPONENT.paired({}, [{"clients": 1, "cap": 2}, {"clients": 3, "cap": 4}])
     every = COMPONENT.spec({"clients": [1, 3], "cap": [2, 4]})
     assert pairs.token == "example+cap~2@4+clients~1@3+paired~2"
@@ -230,7 +224,7 @@ def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrot
     assert found(Written) == found(Inherited) == {"rounds": (4, "of each"), "lr": (0.5, "rate")}
 
 
-def test_a_parameter_is_described_and_one_that_cannot_be_written_down_is_refused():
+def test_a_parameter_is_described_and_a_list_is_refused_where_one_value_is_needed():
     def plain(x: int, *, rng: int = 0) -> None: ...
 
     def bad(*, what: Annotated[dict, Arg("a mapping")]) -> None: ...
@@ -238,9 +232,6 @@ def test_a_parameter_is_described_and_one_that_cannot_be_written_down_is_refused
     assert read_signature(plain) == {}
     with pytest.raises(TypeError, match="what"):
         read_signature(bad)
-
-
-def test_where_one_value_is_needed_a_list_is_refused_with_where_it_may_stand():
     swept = COMPONENT.spec({"clients": 2, "alpha": [1, 2]})
     with pytest.raises(FedreproError, match=r"here: partition .* under sweep, as partition\.alpha"):
         swept.single("here")

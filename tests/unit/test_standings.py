@@ -37,13 +37,14 @@ def stand(scores: dict[str, np.ndarray], line: np.ndarray | None = None) -> dict
     return {one.method: one for one in standings(scores, line)}
 
 
-def test_the_baseline_scores_nothing_and_the_ceiling_one() -> None:
+def test_the_baseline_scores_nothing_the_ceiling_one_and_no_difference_is_sure_by_chance() -> None:
     low, high = np.array([0.5, 0.6]), np.array([0.9, 0.8])
     for own, score in ((low, 0), ((low + high) / 2, 0.5), (high, 1)):
         assert scores_of(own, low, high).mean() == pytest.approx(score)
-
-
-# ------------------------------------------------------------------------------------- the test
+    assert estimate(np.zeros((3, 2))).chance == 1.0
+    assert estimate(np.full((3, 2), 0.5)).chance == 0.0
+    assert estimate(np.array([[1.0]])).high == np.inf  # one number says nothing of its scatter
+    assert estimate(np.array([[1.0], [1.1], [0.9]])).chance < 0.01  # a single trial
 
 
 def test_errors_of_scenarios_and_of_trials_add_up() -> None:
@@ -59,13 +60,6 @@ def test_errors_of_scenarios_and_of_trials_add_up() -> None:
     squares = np.arange(4.0).var(ddof=1) / 4, np.arange(5.0).var(ddof=1) / 5
     t = 3.182446  # of three degrees of freedom: Satterthwaite's are more than the units have
     assert both.high - both.value == pytest.approx(t * sum(squares) ** 0.5)
-
-
-def test_no_difference_has_a_chance_of_one_and_a_constant_one_of_nothing() -> None:
-    assert estimate(np.zeros((3, 2))).chance == 1.0
-    assert estimate(np.full((3, 2), 0.5)).chance == 0.0
-    assert estimate(np.array([[1.0]])).high == np.inf  # one number says nothing of its scatter
-    assert estimate(np.array([[1.0], [1.1], [0.9]])).chance < 0.01  # a single trial
 
 
 @settings(max_examples=10, deadline=None)
@@ -114,38 +108,29 @@ def test_no_row_contradicts_itself_or_another(seed: int, methods: int, scenarios
             assert all(other.group > 1 for other in others)
 
 
-def test_pairs_cancel_what_trials_have_in_common() -> None:
+def test_pairs_cancel_what_trials_share_and_without_units_only_trials_are_drawn_again() -> None:
     """The trials scatter by ten, and one method is better by a tenth in each."""
     common = 10 * noise(0)
     found = stand({"better": common + 0.1 + 0.001 * noise(1), "other": common})
     assert (found["better"].group, found["other"].group) == (1, 2)
     assert found["better"].score.high > found["other"].score.low  # intervals of each alone overlap
-
-
-def test_without_units_only_trials_are_drawn_again() -> None:
-    """Two scenarios that are far apart, in each of which the trials agree which method leads."""
+    # Two scenarios that are far apart, in each of which the trials agree which method leads.
     scores = {"a": noise(0, 2) * 0.01 + [[1.0], [0.1]], "b": noise(1, 2) * 0.01}
     assert {one.group for one in standings(scores, units=False)} == {1, 2}
     assert {one.group for one in standings(scores)} == {1}
     assert standings(scores, noise(2, 2), ranked=False)[0].group is None
 
 
-def test_holm_takes_the_smallest_against_all_and_the_next_against_the_rest() -> None:
+def test_holm_groups_and_other_usual_tests_are_those_of_scipy() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.01, 0.02, 0.05]) == pytest.approx([0.03, 0.04, 0.05])
     assert holm([0.5, 0.5]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_a_group_is_what_is_not_told_apart_from_its_best() -> None:
     apart = np.zeros((4, 4), bool)
     apart[0, 2] = apart[2, 0] = apart[0, 3] = apart[3, 0] = True
     assert grouped([0, 1, 2, 3], apart) == {0: 1, 1: 1, 2: 2, 3: 2}
-
-
-def test_other_usual_tests_are_those_of_scipy() -> None:
-    """Two of three methods swap places; the third is last everywhere, and Wilcoxon's least chance
-    in twelve scenarios is below a third of the level."""
+    # Two of three methods swap places; the third is last everywhere, and Wilcoxon's least chance
+    # in twelve scenarios is below a third of the level.
     means = np.stack([noise(0, 12, 1).ravel(), noise(1, 12, 1).ravel(), np.full(12, -9.0)])
     for apart in usual_tests(means).values():
         assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
@@ -161,9 +146,6 @@ def test_a_score_that_is_no_number_or_of_other_trials_is_refused() -> None:
     with pytest.raises(FedreproError, match="'b' has scores in other scenarios"):
         stand({"a": noise(1), "b": noise(0, 5)})
     assert standings({}) == []
-
-
-# ------------------------------------------------------------------------------ how often it errs
 
 
 @pytest.fixture(scope="module")
@@ -253,13 +235,12 @@ def test_a_test_over_data_sets_errs_seldom(measured, methods: int, times: int, s
     assert errors(record, methods, of_data_sets, times) < BOUND
 
 
-def test_scenarios_taken_for_independent_would_err_often(measured):
+def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_trials_miss_seldom(
+    measured,
+):
     """So the simulation can tell."""
     record = Record(measured, 0.5, shape=False)
     assert errors(record, 2, lambda tables: np.concatenate(tables, axis=1), 400) > 0.2
-
-
-def test_an_interval_over_trials_misses_what_these_scenarios_have_seldom(measured):
     record, missed = Record(measured, 0.5, shape=False), 0
     for _ in range(1500):
         trials = np.concatenate(record.drawn(2), axis=1)

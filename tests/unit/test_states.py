@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from killed import killed_after
+from jobs import killed_after
 from problems import problem
 
 from fedrepro.api import GlobalModel, Report
@@ -85,17 +85,14 @@ def test_what_is_kept_comes_back_as_it_was_and_is_written_with_the_same_bytes(na
     assert same(from_plain(load_state(tmp_path / "raw.pt")), state)
 
 
-def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
+def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_path):
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
     found = normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
     assert found["tensor"].is_contiguous()
-
-
-def test_the_bytes_of_sets_do_not_depend_on_the_order_of_their_items(tmp_path):
-    """Which is that of hashes, and these are other ones for texts in each process."""
+    # Which is that of hashes, and these are other ones for texts in each process.
     sets = {0, 8}, {8, 0}
     assert [*sets[0]] != [*sets[1]]
     for items in sets:
@@ -129,13 +126,25 @@ def test_what_cannot_be_kept_is_refused_by_name(entry, said):
         normalized({"a": [0, entry]})
 
 
-def test_a_file_has_what_clients_keep_as_few_arrays():
+def test_what_clients_keep_is_packed_as_few_arrays_where_it_lies():
     kept = {str(j): {"weight": np.full((3, 4), j), "bias": np.full(4, -j)} for j in range(500)}
     tensors = to_plain({"kept": kept})["kept"]["each"].values()
     assert {tuple(tensor.shape) for tensor in tensors} == {(500, 3, 4), (500, 4)}
+    # States of many nodes are a good part of a machine's memory.
+    state = {"array": np.zeros((4, 5), np.float32), "tensor": torch.zeros(3), "read": np.ones(2)}
+    state["read"].flags.writeable = False
+    kept = to_plain(state)
+    assert np.shares_memory(kept["array"]["value"].numpy(), state["array"])
+    assert kept["tensor"].data_ptr() == state["tensor"].data_ptr()
+    assert not np.shares_memory(kept["read"]["value"].numpy(), state["read"])
+    back = from_plain(kept)
+    assert not np.shares_memory(back["array"], state["array"])
+    assert back["tensor"].data_ptr() != state["tensor"].data_ptr()
+    back["array"] += 1
+    assert not state["array"].any()
 
 
-def test_a_state_shares_with_the_one_before_what_did_not_change():
+def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_in_place():
     first = normalized({"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}})
     new = {"w": first["w"] + 1, "kept": first["kept"] | {1: {"a": np.arange(4)[::2]}, 9: {}}}
     found, plain = normalized(new, first), normalized(new)
@@ -144,24 +153,15 @@ def test_a_state_shares_with_the_one_before_what_did_not_change():
     assert shared == {0, 2, 3}
     assert found["kept"][1]["a"].flags.c_contiguous
     assert found["w"] is not new["w"]
-
-
-def test_a_state_that_is_changed_in_place_is_settled_whole():
     first = normalized({"kept": {}})
     first["kept"][1] = np.arange(4)[::2]
     found = normalized(first, first)
     assert found["kept"][1].flags.c_contiguous
-
-
-def test_what_is_new_is_refused_by_name():
     first = normalized({"kept": {1: np.zeros(2)}})
     with pytest.raises(FedreproError, match=r"state\['kept'\]\[2\] is a deque"):
         normalized({"kept": {**first["kept"], 2: deque()}}, first)
     with pytest.raises(FedreproError, match=r"the key np.int64\(3\) of state\['kept'\] is a int64"):
         normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
-
-
-# ------------------------------------------------------------------------ stopped and resumed
 
 
 class Drifting:
@@ -235,18 +235,3 @@ def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(given
     with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
         trial(given, tmp_path, Wrong)
     assert not (tmp_path / "trial.pt").exists()
-
-
-def test_a_state_is_packed_where_it_lies_and_unpacked_into_new_memory():
-    """States of many nodes are a good part of a machine's memory."""
-    state = {"array": np.zeros((4, 5), np.float32), "tensor": torch.zeros(3), "read": np.ones(2)}
-    state["read"].flags.writeable = False
-    kept = to_plain(state)
-    assert np.shares_memory(kept["array"]["value"].numpy(), state["array"])
-    assert kept["tensor"].data_ptr() == state["tensor"].data_ptr()
-    assert not np.shares_memory(kept["read"]["value"].numpy(), state["read"])
-    back = from_plain(kept)
-    assert not np.shares_memory(back["array"], state["array"])
-    assert back["tensor"].data_ptr() != state["tensor"].data_ptr()
-    back["array"] += 1
-    assert not state["array"].any()

@@ -57,12 +57,22 @@ def cropped(image, kind):
     return crop[:, :, ::-1] if flip else crop
 
 
-def test_every_kind_is_a_crop_of_the_padded_image_or_its_mirror_image():
+def test_every_kind_is_a_crop_and_they_are_pinned_and_equally_likely():
     x = torch.rand(2, KINDS // 2, int(np.prod(SHAPE)))
     kind = torch.arange(KINDS).view(2, -1)
     found = Crops(network()).moved(x, kind)
     for before, after, each in zip(x.flatten(0, 1), found.flatten(0, 1), range(KINDS), strict=True):
         assert np.array_equal(after.numpy().reshape(SHAPE), cropped(before.view(SHAPE), each))
+    drawn = kinds(RngKey(3).key(CROPS), np.arange(200_000))
+    assert drawn.min() == 0
+    assert drawn.max() == KINDS - 1
+    assert stats.chisquare(np.bincount(drawn, minlength=KINDS)).pvalue > 0.01
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
+    other = kinds(RngKey(3, client=1).key(CROPS), np.arange(200_000))
+    assert abs((drawn == other).mean() - 1 / KINDS) < 0.001
+    # A change here changes results with augmentation: raise the versions of the trainings.
+    pinned = [27, 62, 63, 53, 137, 153]
+    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == pinned
 
 
 def by_example(task, chunks):
@@ -79,7 +89,7 @@ def by_example(task, chunks):
     return found
 
 
-def test_an_example_is_moved_alike_in_any_batching():
+def test_an_example_is_moved_alike_in_any_batching_and_places_draw_apart():
     _, tasks = problem()
     for task in tasks:
         whole = by_example(task, whole_steps([task], 6, 3))
@@ -88,9 +98,6 @@ def test_an_example_is_moved_alike_in_any_batching():
             assert by_example(task, schedule([task], batch, 3)) == whole
         some = replace(task, rows=task.rows[2:])
         assert by_example(some, schedule([some], 4, 3)).items() <= whole.items()
-
-
-def test_places_draw_apart():
     task = problem()[1][0]
     places = [{}, {"trial": 1}, {"client": 5}, {"round": 0}, {"round": 1}, {"round": 1, "call": 1}]
     halves = set()
@@ -100,22 +107,6 @@ def test_places_draw_apart():
         halves |= {tuple(drawn[:20]), tuple(drawn[20:])}
     # rounds 0 and 1 share their first epochs with local training, as they do their minibatches
     assert len(halves) == 2 * len(places) - 2
-
-
-def test_kinds_are_equally_likely_and_neighbours_unrelated():
-    drawn = kinds(RngKey(3).key(CROPS), np.arange(200_000))
-    assert drawn.min() == 0
-    assert drawn.max() == KINDS - 1
-    assert stats.chisquare(np.bincount(drawn, minlength=KINDS)).pvalue > 0.01
-    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
-    other = kinds(RngKey(3, client=1).key(CROPS), np.arange(200_000))
-    assert abs((drawn == other).mean() - 1 / KINDS) < 0.001
-
-
-def test_the_draws_are_pinned():
-    # A change here changes results with augmentation: raise the versions of the trainings.
-    pinned = [27, 62, 63, 53, 137, 153]
-    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == pinned
 
 
 @pytest.mark.parametrize("batch", [4, None])
@@ -195,7 +186,7 @@ def test_a_step_depends_on_its_place_alone():
     assert torch.equal(drawn(fewer, 4, 2), whole[4][:2])
 
 
-def test_models_steps_epochs_rounds_and_seeds_draw_apart():
+def test_models_steps_epochs_rounds_and_seeds_draw_apart_and_numbers_do_not_repeat():
     rows = [
         row
         for place in ({"trial": 1}, {"round": 0}, {"round": 1}, {"round": 0, "call": 1})
@@ -204,9 +195,6 @@ def test_models_steps_epochs_rounds_and_seeds_draw_apart():
         for row in drawn(noise_of(tasks(2, seed, **place), BATCH, CPU), step, 2)
     ]
     assert len({row.numpy().tobytes() for row in rows}) == len(rows)
-
-
-def test_numbers_do_not_repeat_within_a_step_nor_from_step_to_step():
     noise, like = noise_of(tasks(1), BATCH, CPU), torch.empty(1, 1000)
     found = []
     for step in range(9):
@@ -261,13 +249,7 @@ def test_a_share_is_kept(share):
     assert abs(found.mean().item() - share) <= 4 * np.sqrt(share * (1 - share) / found.numel())
 
 
-def test_precision_changes_the_rounding_only():
-    types = torch.float32, torch.float64
-    single, double = (drawn(noise_of(tasks(), BATCH, CPU), 3, 4, t) for t in types)
-    assert torch.allclose(single.double(), double, atol=1e-5)
-
-
-def test_the_numbers_are_pinned():
+def test_the_numbers_are_pinned_and_precision_changes_their_rounding_only():
     # A change here changes results with dropout and variational weights: raise their versions.
     noise = noise_of([Task(np.arange(20), RngKey(0, client=1))], BATCH, CPU)
     noise.at(4, 1)
@@ -275,6 +257,9 @@ def test_the_numbers_are_pinned():
     assert noise.kept(like, 0.5).tolist() == [[0.0, 0.0, 0.0, 0.0, 1.0]]
     pinned = [-1.596387, 0.217646, -0.473383, 0.784154, -0.369211]
     assert noise.normal(like)[0].tolist() == pytest.approx(pinned, abs=1e-5)
+    types = torch.float32, torch.float64
+    single, double = (drawn(noise_of(tasks(), BATCH, CPU), 3, 4, t) for t in types)
+    assert torch.allclose(single.double(), double, atol=1e-5)
 
 
 def test_a_block_has_seeds_of_64_bits():

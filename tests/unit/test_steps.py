@@ -1,4 +1,4 @@
-"""Compiled steps give the same bytes on every processor, and other bytes if a sum is reordered."""
+"""Compiled steps give the same bytes on every processor; randomness depends on what it is for."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrepro.core.portable_ops import elementary_functions, matrix_products
+from fedrepro.core.rng import RngKey
 
 HERE = Path(__file__).parent
 STORED = json.loads((HERE / "step_digests.json").read_text())
@@ -125,12 +126,7 @@ def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
     assert np.float32(1.5 * smallest) * np.float32(0.5) > 0  # and then no more
 
 
-def test_training_leaves_small_numbers_to_others_as_they_are():
-    step_digests.digests(["amsgrad"])
-    assert np.full(64, 1e-38, np.float32)[0] * np.float32(0.5) > 0
-
-
-def test_an_element_is_one_chain_of_fused_additions():
+def test_an_element_is_one_chain_of_fused_additions_and_small_numbers_stay_to_others():
     """In float32 a fused step is the rounded exact sum, which float64 holds for small integers."""
     run = multiplied(np.float32, 7, 50, 40)
     bias, a, b = run.operands
@@ -139,6 +135,8 @@ def test_an_element_is_one_chain_of_fused_additions():
         exact = np.outer(a[:, k], b[k].astype("f8")).astype(np.longdouble) + found
         found = exact.astype(np.float32)
     assert np.array_equal(found, run(1))
+    step_digests.digests(["amsgrad"])
+    assert np.full(64, 1e-38, np.float32)[0] * np.float32(0.5) > 0
 
 
 @numba.njit(error_model="numpy")
@@ -192,3 +190,71 @@ def test_random_words_are_those_of_numpy(key, inside, piece, first):
     out = np.empty(23, np.uint64)
     drawn(np.array([key % 2**64, key >> 64], np.uint64), inside, piece, first, out)
     assert np.array_equal(out, philox.random_raw(first + 23)[first:])
+
+
+OUTSIDE, NUMBERS = st.just(-1), st.integers(0, 12)
+
+
+def places(rounds, epochs):
+    return st.builds(
+        RngKey, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), rounds, epochs, NUMBERS
+    )
+
+
+# what draws in no epoch; what draws in epochs, of local training or of a method in rounds
+PLACE_KINDS = (
+    places(st.integers(-1, 12), OUTSIDE),
+    places(OUTSIDE, NUMBERS),
+    places(NUMBERS, NUMBERS),
+)
+PLACES = st.one_of(PLACE_KINDS)
+
+
+@given(PLACES, st.sampled_from(["minibatches", "initial-weights"]))
+def test_the_same_place_gives_the_same_draws(place, purpose):
+    first = place.stream(purpose).random(4)
+    place.stream("something else").random(100)
+    assert np.array_equal(first, place.stream(purpose).random(4))
+
+
+@given(PLACES)
+def test_a_stream_is_philox_with_the_digest_as_its_key(place):
+    """As NumPy documents it, so that others can draw the same numbers."""
+    plain = np.random.Generator(np.random.Philox(key=place.key("x")))
+    assert np.array_equal(plain.permutation(50), place.stream("x").permutation(50))
+
+
+@given(st.one_of(*(st.tuples(kind, kind) for kind in PLACE_KINDS)))
+def test_no_two_places_of_a_kind_share_a_stream(pair):
+    one, other = pair
+    same = np.array_equal(one.stream("x").random(4), other.stream("x").random(4))
+    assert same == (one == other)
+
+
+def test_no_two_clocks_of_a_kind_are_the_same():
+    assert RngKey(0).stream("a").random() != RngKey(0).stream("b").random()
+    assert RngKey(1, 11).stream("x").random() != RngKey(11, 1).stream("x").random()
+    numbers = range(30)
+    local = {RngKey(0, epoch=e).clock for e in numbers}
+    rounds = {
+        RngKey(0, round=r, epoch=e, call=c).clock for r in numbers for e in numbers for c in (0, 1)
+    }
+    assert len(local) == 30
+    assert len(rounds) == 2 * 30 * 30
+
+
+@given(NUMBERS)
+def test_the_first_epoch_of_a_round_goes_as_that_epoch_of_local_training(number):
+    """Common random numbers; and what was computed before there were epochs stays as it is."""
+    in_a_round, alone = RngKey(0, round=number, epoch=0), RngKey(0, epoch=number)
+    assert in_a_round.key("minibatches") == alone.key("minibatches")
+    assert in_a_round.key("minibatches") == RngKey(0, round=number).key("minibatches")
+
+
+def test_the_stream_is_pinned():
+    # A change here changes every result: it needs new versions of everything that draws.
+    pinned = [2207773108, 1947826049, 2560004868]
+    assert RngKey(0).stream("pin").integers(0, 2**32, 3).tolist() == pinned
+    # local training's epoch 3, and round 3 of a method with one epoch a round
+    for place in (RngKey(0, 1, 2, epoch=3), RngKey(0, 1, 2, round=3, epoch=0)):
+        assert place.stream("minibatches").permutation(6).tolist() == [1, 2, 0, 4, 3, 5]

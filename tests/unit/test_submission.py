@@ -154,13 +154,6 @@ def test_an_altered_number_is_found_out_also_where_all_else_follows_from_it(kept
     assert not (PLACE / "verdict.json").exists()
 
 
-def test_a_method_that_was_changed_since_is_refused(kept):
-    (PLACE / "median.py").write_text(MEDIAN.replace("np.median", "np.no_median"))
-    told = "author again .*is of median;v1-.*, which is median;v1-.* now"
-    with pytest.raises(FedreproError, match=told):
-        submissions.verify(PLACE, 1, 0)
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -181,12 +174,16 @@ def test_what_cannot_be_verified_is_a_sentence(kept, changes, why):
         submissions.verify(PLACE, 0, 0)
 
 
-def test_a_method_of_a_package_needs_no_file(kept, tmp_path):
+def test_a_changed_method_is_refused_and_one_of_a_package_needs_no_file(kept, tmp_path):
     assert submissions.read_entry(PLACE).origin[0]["arithmetic"] == "portable"
     rewritten("entry.json", says={"name": "average", "label": "mine"}, file="")
     entry = submissions.read_entry(PLACE)
     with submissions._planned(entry, PLACE, tmp_path / "run") as plan:
         assert len(submissions.metrics_files_of(plan, entry.exhibits)) == 2
+    (PLACE / "median.py").write_text(MEDIAN.replace("np.median", "np.no_median"))
+    told = "author again .*is of median;v1-.*, which is median;v1-.* now"
+    with pytest.raises(FedreproError, match=told):
+        submissions.verify(PLACE, 1, 0)
 
 
 def board() -> pd.DataFrame:
@@ -230,7 +227,7 @@ def test_rows_say_who_computed_them_and_reported_ones_change_nothing(kept, capsy
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refused(kept):
+def test_no_entry_and_entries_at_no_leaderboard_or_with_another_label_are_refused(kept, tmp_path):
     verdict = submissions.Verdict(2, ["results/x"], [])
     PLACE.rename("aside")
     with pytest.raises(FedreproError, match="lies at no leaderboard: move it to"):
@@ -241,9 +238,6 @@ def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refus
     with pytest.raises(FedreproError, match="'FedAvg', as another method of the leaderboard"):
         submissions.enter(PLACE, verdict, 0)
     assert not (PLACE / "verdict.json").exists()
-
-
-def test_a_folder_that_is_no_entry_is_a_sentence(tmp_path):
     for wrong in (tmp_path, tmp_path / "gone"):
         with pytest.raises(FedreproError, match=r"has no entry\.json: name a folder that"):
             submissions.verify(wrong, 0, 0)

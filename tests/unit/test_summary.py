@@ -1,20 +1,25 @@
-"""The tables behind a figure: means, sample sds, and how a setting of a sweep is chosen."""
+"""Rules of choice, and the tables behind a figure: means, sample sds, the setting of a sweep."""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from small_exhibits import file_of
+from small_exhibits import file_of, small
 from synthetic import KEY, ROOT, SOURCE, plan, plausible, tables_of, workplace, write_runs
 
+from fedrepro.api import DISCLOSED
 from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import LEADING, MetricRow, Table, with_leading
+from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table, with_leading
+from fedrepro.core.registry import components
+from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
 from fedrepro.numbers.exhibit_tables import (
     cell_value,
     csv_text,
@@ -23,8 +28,154 @@ from fedrepro.numbers.exhibit_tables import (
     summarise,
     tidy,
 )
+from fedrepro.numbers.setting_selection import Candidate, candidates, criterion_of, select_setting
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.plan import Plan
+
+FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
+CURVE = {"metric": "accuracy", "split": "server_validation"}
+
+
+def rule(**changes) -> SelectionRule:
+    base = SELECTION_RULES["server"]
+    return SelectionRule(**{**vars(base), **changes})
+
+
+def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
+    """The rows of one setting: a curve, round -> value, for each trial."""
+    rows = [
+        (trial, done, metric, split, value)
+        for trial, curve in enumerate(each)
+        for done, value in curve.items()
+    ]
+    return pd.DataFrame(rows, columns=["trial", "round", "metric", "split", "value"])
+
+
+def rows_of(measure, *each):
+    """Curves of settings on the server's examples, for each trial, and what they ended with."""
+    found = {}
+    for setting, lines in zip(measure.settings, each, strict=True):
+        rows = curves("accuracy", "server_validation", *lines)
+        ends = [line[max(line)] if line else math.nan for line in lines]
+        end = curves("accuracy", "server_validation", *({None: value} for value in ends))
+        found[setting] = pd.concat([rows, end]).assign(client=None, setting=setting.token)
+    return found
+
+
+def read(rows: pd.DataFrame, choice: SelectionRule, trials: int, series=None):
+    setting = Setting(components("method")["downpour_sgd"].spec())
+    return criterion_of(rows, series or {}, choice, setting, trials, "here")
+
+
+def exhibit(**entry):
+    return small(methods=[{**FEDERATED, **entry}])
+
+
+def test_every_rule_reads_a_directed_metric_and_says_what_choosing_discloses():
+    for name, choice in SELECTION_RULES.items():
+        assert (choice.name, choice.split == "test") == (name, False)
+        assert METRICS[choice.metric].better
+        assert choice.need in DISCLOSED
+        assert choice.words
+    (measure,) = exhibit(choose=CURVE | {"over": "area"}).measures
+    assert measure.needs == {"rounds"}
+    assert measure.discloses == {"server_validation"}
+    assert measure.evaluate == ("test", "server_validation")
+    assert measure.choose.name == "accuracy on server_validation, area"
+    # nothing is disclosed where nothing is chosen
+    (measure,) = exhibit(rounds=2, choose="server").measures
+    assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
+    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
+    assert measure.choose is SELECTION_RULES["pooled_train"]
+
+
+def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
+    """What the second setting reaches after the first has ended does not count, nor does what
+    either was before half of those rounds; one that diverged shortens nothing, and is lost."""
+    entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0]}}
+    (measure,) = exhibit(choose=CURVE | {"over": "half"}, **entry).measures
+    lines = (
+        {1: 0.0, 2: 0.7, 3: 0.9, 4: 0.9},
+        {1: 0.9, 2: 0.8, 3: 0.8, 4: 0.8, 5: 1.0, 6: 1.0},
+        {1: 0.9, 2: math.nan},
+    )
+    found = candidates(rows_of(measure, *([line] for line in lines)), measure, 1, "here")
+    criteria = [found[setting].criterion[0] for setting in measure.settings]
+    assert criteria == pytest.approx([0.85, 0.8, math.nan], nan_ok=True)
+    assert select_setting(found, measure, "here") is measure.settings[0]
+
+
+@pytest.mark.parametrize("rule_of", ["half", "race"])
+@pytest.mark.parametrize("line", [{1: 0.9, 2: math.nan}, {}])
+def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
+    """After a round or before the first that is measured; no round was run by all of them."""
+    entry = {"training": {"lr": [0.1, 9.0]}, "rounds": 9}
+    (measure,) = exhibit(choose=CURVE | {"over": rule_of}, **entry).measures
+    found = candidates(rows_of(measure, *[[line, line]] * 2), measure, 2, "here")
+    with pytest.raises(FedreproError, match="they have all diverged"):
+        select_setting(found, measure, "here")
+    assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
+
+
+# a straight line has the mean of its ends, however densely it is measured
+SPARSE, DENSE = {1: 0.1, 11: 0.6}, {done: 0.1 + 0.05 * (done - 1) for done in (1, 2, 3, 7, 11)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines", "wanted"),
+    [
+        ({}, [{1: 0.9}, {1: 0.9}], [0.3, 0.4]),  # of the final model
+        ({"over": "best"}, [{1: 0.2, 2: 0.6, 3: 0.5}, {1: 0.1, 2: 0.3}], [0.6, 0.3]),
+        ({"over": "best", "metric": "bytes_up"}, [{1: 5.0, 2: 2.0, 3: 3.0}], [2.0]),
+        ({"over": "area"}, [SPARSE, DENSE, {4: 0.7}], [0.35, 0.35, 0.7]),
+    ],
+)
+def test_a_rule_reads_a_number_of_each_trial(changes, lines, wanted):
+    choice = rule(**changes)
+    series = {(choice.metric, choice.split): [0.3, 0.4, 0.5][: len(lines)]}
+    rows = curves(choice.metric, choice.split, *lines)
+    assert read(rows, choice, len(lines), series) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("over", ["best", "area"])
+def test_a_round_that_is_not_a_number_spoils_the_curve(over):
+    ends = {("accuracy", "server_validation"): [math.nan]}  # it diverged before the first round
+    assert math.isnan(
+        read(curves("accuracy", "server_validation", {}), rule(over=over), 1, ends)[0]
+    )
+    rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
+    assert math.isnan(read(rows, rule(over=over), 1)[0])
+    with pytest.raises(FedreproError, match="server_validation split in single rounds"):
+        read(rows, rule(over=over), 2)  # a trial without the curve
+
+
+@pytest.mark.parametrize(("end", "lost"), [(math.inf, True), (math.nan, True), (0.0, False)])
+def test_a_curve_is_lost_where_its_end_is_no_number(end, lost):
+    rows = curves("accuracy", "server_validation", {1: 0.9, 2: 0.8})
+    choice = rule(over="half")
+    (found,) = read(rows, choice, 1, {(choice.metric, choice.split): [end]})
+    assert math.isnan(found) == lost
+
+
+def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int:
+    """Which of as many settings, with these criteria, is chosen."""
+    spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
+    settings = [Setting(one) for one in spec.expand()]
+    measure = ExhibitMethod(spec, "D", None, choice, reference=False, settings=tuple(settings))
+    found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
+    return settings.index(select_setting(found, measure, "here", allow_all_failed=lost_stay))
+
+
+def test_more_is_better_or_less_and_where_all_failed_the_first_may_stand_for_them():
+    assert chosen(rule(), 0.1, 0.7, 0.4) == 1
+    assert chosen(rule(metric="bytes_up"), 3.0, 7.0, 2.0) == 2
+    assert chosen(rule(metric="rounds"), math.inf, 7.0, 9.0) == 1  # never reached is not chosen
+    assert chosen(rule(), math.nan, 0.4, 0.7, lost_stay=True) == 2
+    assert chosen(rule(), math.nan, math.nan, lost_stay=True) == 0
+    with pytest.raises(FedreproError, match="they have all diverged"):
+        chosen(rule(), math.nan, math.nan)
+
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -46,7 +197,7 @@ def choosing(choose: str) -> Plan:
     return Plan(Config(), {"pfnm": changed}, "tiny")
 
 
-def chosen(found) -> list[str]:
+def chosen_settings(found) -> list[str]:
     rows = found.choice[found.choice["chosen"] == "true"]
     return rows["setting"].tolist()
 
@@ -73,7 +224,9 @@ SUMMARISED = (
 def test_tables_of_the_record_come_out_of_its_metrics_again(key):
     """With means, sds, single trials, what was left out, and every setting that was tried."""
     exhibit, metrics = plan("paper").exhibit(key), pq.read_table(RECORD / f"{key}.metrics.parquet")
-    found = summarise(exhibit, {run: rows_of(run, with_leading(metrics)) for run in exhibit.trials})
+    found = summarise(
+        exhibit, {run: rows_of_run(run, with_leading(metrics)) for run in exhibit.trials}
+    )
     text = (RECORD / f"{key}.csv").read_text()
     assert csv_text(found.numbers) == text
     assert csv_text(read_csv(text)) == text
@@ -82,7 +235,7 @@ def test_tables_of_the_record_come_out_of_its_metrics_again(key):
         assert csv_text(found.choice[choice.split("\n")[0].split(",")]) == choice
 
 
-def rows_of(run, table):
+def rows_of_run(run, table):
     """Rows of a run, of any of its settings, among those of an exhibit."""
     training = run.scenario.training
     row = MetricRow(0, next(run.method.expand()), "accuracy", 0.0, training=next(training.expand()))
@@ -96,14 +249,11 @@ def rows_of(run, table):
     return table
 
 
-def test_equal_values_have_an_sd_of_exactly_zero():
+def test_equal_values_have_an_sd_of_0_and_a_setting_left_out_keeps_nothing_but_that():
     values = replacing("accuracy", "test", lambda token, trial: 0.1 + 0.2)
     numbers = summary(values=values).numbers
     rows = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "test")]
     assert set(rows["sd"].dropna()) == {0.0}
-
-
-def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
     values = replacing("left_out", "", lambda token, trial: token == "average" and trial == 1)
     numbers = summary(values=values).numbers
     own = numbers[numbers["method"] == "parameter average"]
@@ -120,7 +270,7 @@ def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
 def test_the_setting_with_the_best_training_accuracy_is_chosen_for_each_point(rule, metric, wanted):
     values = replacing(metric, "train", lambda token, trial: float(token == wanted))
     found = summary(choosing(rule), values)
-    assert chosen(found) == [wanted] * 2
+    assert chosen_settings(found) == [wanted] * 2
     assert set(found.numbers[found.numbers["method"] == "PFNM"]["setting"]) == {wanted}
 
 
@@ -138,27 +288,26 @@ SCORES = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
     ],
 )
 def test_one_setting_is_chosen_over_all_trials(of_training, wanted):
-    assert chosen(summary(values=replacing("accuracy", "train", of_training))) == [wanted] * 2
+    assert (
+        chosen_settings(summary(values=replacing("accuracy", "train", of_training))) == [wanted] * 2
+    )
 
 
 @pytest.mark.parametrize("choose", ["pooled_train", "client_train"])
 def test_the_choice_does_not_read_the_test_split(choose):
     made = choosing(choose)
-    before = chosen(summary(made))
+    before = chosen_settings(summary(made))
     for change in (lambda token, trial: 0.0, lambda token, trial: float("sigma2" not in token)):
-        assert chosen(summary(made, replacing("accuracy", "test", change))) == before
+        assert chosen_settings(summary(made, replacing("accuracy", "test", change))) == before
 
 
-def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_cut():
+def test_numbers_do_not_depend_on_how_jobs_were_cut_and_tidy_metrics_hold_every_row_once():
     exports = []
     for size in (1, 5):
         made = plan(granularity={"trials_per_job": size})
         given = made.exhibit(KEY), tables_of(made)
         exports.append((csv_text(summarise(*given).numbers), tidy(*given).to_pylist()))
     assert exports[0] == exports[1]
-
-
-def test_tidy_metrics_hold_every_row_of_every_run_once():
     exhibit, tables = plan().exhibit(KEY), tables_of(plan())
     whole = tidy(exhibit, tables)
     # distillation has fewer trials than its file

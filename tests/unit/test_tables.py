@@ -1,13 +1,20 @@
-"""Tables in html: the texts of the table, whatever they are."""
+"""Tables: their texts in html, measured times, and means over other trials, which are paired."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_exhibits import small
+from synthetic import KEY, draw, plan, undrawn, workplace
 
+from fedrepro.core.artifacts import write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.figure_layout import names_of
 from fedrepro.drawings.tables import (
     TableRow,
     TextCell,
@@ -17,6 +24,13 @@ from fedrepro.drawings.tables import (
     number_text,
     plain,
 )
+from fedrepro.numbers.exhibit_files import open_recorded
+from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
+from fedrepro.numbers.run_times import times_of
+from fedrepro.numbers.trial_statistics import as_shown, with_pairs
+from fedrepro.planning.config import load_exhibits
+from fedrepro.record.record_results import record
+from fedrepro.stages.figures_and_pages import redraw
 
 FULL = st.text(max_size=20).filter(lambda text: bool(plain(text)))
 
@@ -81,7 +95,7 @@ def test_a_number_is_written_with_its_spread_in_its_unit(metric, mean, sd, text)
     assert number_text(number_form(metric), mean, sd) == text
 
 
-def test_a_cell_has_its_number_its_lines_its_marks_and_its_footnote():
+def test_a_cell_has_its_number_lines_marks_and_footnote_and_alike_heads_span_columns():
     cell = TextCell("50.00 ± 1.00", ("7 units",), "49.00", "reproduced", best=True, notes=(1,))
     rows = (TableRow(("A",), (cell,), soft=True),)
     text = html(TextTable("", ("m",), (("J = 5",),), rows, ("why",)))
@@ -92,10 +106,145 @@ def test_a_cell_has_its_number_its_lines_its_marks_and_its_footnote():
         "<li>why</li>",
     ):
         assert part in text
-
-
-def test_heads_that_are_alike_span_their_columns():
     heads = (("iid", "10"), ("iid", "50"), ("shards", "50"))
     table = TextTable("", ("C",), heads, (TableRow(("0",), (TextCell("1"),) * 3),))
     assert table.levels == [[("iid", 2), ("shards", 1)], [("10", 1), ("50", 1), ("50", 1)]]
     assert '<th scope="colgroup" colspan="2">iid</th>' in html(table)
+
+
+METHODS = [
+    {"name": "fedavg", "label": "FA", "rounds": 3},
+    {"name": "fedadam", "label": "other", "rounds": 3},
+]
+TIMED = {"drawing": {"metric": "seconds", "split": ""}, "sweep": {"partition.clients": [2]}}
+
+
+def timings(folder, *trials, **columns):
+    """Seconds of each round of each trial in a run's folder; the path of its metrics."""
+    given = {"trial": list(range(len(trials))), "round_seconds": list(trials)}
+    write_table(folder / "timings.parquet", columns or given, "timings", {})
+    return str(folder / "metrics.parquet")
+
+
+def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or_refused(tmp_path):
+    exhibit = small(methods=METHODS, trials=2, **TIMED)
+    assert exhibit.timed
+    # the first round of a trial, and further trials, are left out
+    seconds = {"fedavg": [[9.0, 1.0, 3.0], [9.0, 2.0, 2.0]], "fedadam": [[9.0, 2.0, 3.0]] * 3}
+    names = [run.method.name for run in exhibit.runs]
+    paths = [[timings(tmp_path / name, *seconds[name])] for name in names]
+    files = dict(zip(exhibit.runs, paths, strict=True))
+    found = read_csv(csv_text(times_of(exhibit, files, ["clients", *NUMBERS])))
+    by_label = found.set_index(["method", "metric"])
+    other = by_label.loc[("other", "seconds")]
+    assert (other["by_trial"], other["trials"]) == ("2 3 2 3", 4)
+    assert by_label.loc[("FA", "overhead"), "mean"] == 0
+    assert by_label.loc[("other", "overhead"), "mean"] == pytest.approx(25)
+    exhibit = small(methods=METHODS[:1], trials=1, **TIMED)
+    path = timings(tmp_path, trial=[0], seconds=[1.0])
+    with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
+        times_of(exhibit, {run: [path] for run in exhibit.runs}, ["clients", *NUMBERS])
+
+
+__all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
+RIVALS = [
+    {"name": "uniform_ensemble", "label": "U"},
+    {"name": "average", "label": "A", "paired_with": "U"},
+]
+FEW = {"trials": 5, "trials_of": {"A": 2}}
+
+
+def test_a_pair_is_marked_and_its_mean_is_the_others_and_the_difference_within_trials():
+    exhibit = small(methods=RIVALS, paired=True, **FEW)
+    assert names_of(exhibit) == {"U": "U", "A": "A (paired)"}
+    assert exhibit.caption.startswith("a caption A, with 2 trials, is shown as U over all 5 plus")
+    elsewhere = ("U", "accuracy", [0.1] * 5, {"clients": 4})
+    rows = ("U", "accuracy", U, TWO), ("A", "accuracy", [0.8, 0.75], TWO), elsewhere
+    first, second, _ = shown(*rows)
+    assert (first["paired_mean"], first["paired_with"]) == (None, "")
+    assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
+    assert (second["paired_with"], second["mean"]) == ("U", pytest.approx(0.775))
+    rows = ("U", "hidden_units", [50] * 5, TWO), ("A", "hidden_units", [9, 9], TWO)
+    assert shown(*rows)[1]["paired_mean"] is None
+    rows = ("U", "accuracy", U, TWO | {"round": None}), ("A", "accuracy", [0.4, 0.3], TWO | THIRD)
+    assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
+
+
+def shown(*given):
+    """Rows of (method, metric, values, place), with what is paired."""
+    rows = []
+    for method, metric, values, place in given:
+        told = {"method": method, "metric": metric, "split": "test", "setting": method, "sd": 0.1}
+        told |= {"mean": sum(values) / len(values), "trials": len(values)}
+        rows.append(place | told | {"by_trial": " ".join(map(str, values))})
+    pairs = small(methods=RIVALS, paired=True, **FEW).pairs
+    return with_pairs(rows, list(place), pairs)
+
+
+TWO, THIRD, U = {"clients": 2}, {"round": 3}, [0.9, 0.8, 0.5, 0.5, 0.5]
+
+
+def files_of(key, reports="reports/record/tiny"):
+    base = Path(f"{reports}/{key}")
+    return {path.name: path.read_bytes() for path in base.parent.glob(f"{base.name}.*")}
+
+
+@pytest.fixture
+def recorded(workplace, undrawn):
+    draw(plan(), KEY)
+    record("tiny", [KEY])
+    return files_of(KEY)
+
+
+def test_the_csv_of_a_figure_says_what_is_paired(recorded):
+    numbers = read_csv(recorded["figure-2a.csv"].decode())
+    distilled = numbers[(numbers["method"] == "KD") & (numbers["metric"] == "accuracy")]
+    assert set(distilled["paired_with"]) == {"U-Ens"}
+    others = numbers[numbers["method"] != "KD"]
+    assert others["paired_mean"].isna().all()
+    drawn = as_shown(numbers)
+    assert drawn.loc[distilled.index, "mean"].tolist() == distilled["paired_mean"].tolist()
+    assert drawn.loc[distilled.index, "sd"].isna().all()
+    assert drawn.loc[others.index, "mean"].tolist() == others["mean"].tolist()
+    redraw("tiny", [KEY])
+    assert files_of(KEY) == recorded
+
+
+@pytest.mark.parametrize("key", ["rm/entropy-term", "gems/table-7"])
+def test_what_only_a_case_has_is_in_what_is_drawn_again(workplace, undrawn, key):
+    made = plan()
+    usual = {s.method.token for m in made.exhibit(key).measures for s in m.settings}
+    draw(made, key)
+    record("tiny", [key])
+    before = files_of(key)
+    methods = pq.read_table(f"reports/record/tiny/{key}.metrics.parquet")["method"].to_pylist()
+    assert set(methods) - usual
+    redraw("tiny", [key])
+    assert files_of(key) == before
+
+
+def test_measured_times_are_drawn_again_with_the_rest(workplace):
+    key = "rm/table-4"
+    Path("kept/paper/rm").mkdir(parents=True)
+    before = files_of(key, ROOT / "reports/record/paper")
+    for name, data in before.items():
+        Path("kept/paper/rm", name).write_bytes(data)
+    redraw("paper", [key], Path("kept"))
+    after = files_of(key, "kept/paper")
+    tables = [name for name in before if name.endswith("csv")]
+    assert "table-4.times.csv" in tables
+    assert [after[name] for name in tables] == [before[name] for name in tables]
+    open_recorded(Path("kept/paper"), key, "paper").read(".times.csv")
+
+
+def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tmp_path):
+    text = load_exhibits()["pfnm"].as_yaml()
+    assert "partition.clients: [2, 4]" in text
+    changed = text.replace("partition.clients: [2, 4]", "partition.clients: [2, 8]")
+    (tmp_path / "pfnm.yaml").write_text(changed)
+    monkeypatch.setattr(
+        "fedrepro.stages.figures_and_pages.load_exhibits", lambda: load_exhibits(tmp_path)
+    )
+    with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
+        redraw("tiny", [KEY])

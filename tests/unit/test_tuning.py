@@ -1,17 +1,20 @@
-"""Models are tuned on a public sample: the same sample for all, and by the same training."""
+"""Models tuned on a public sample: the same sample for all; and exhibits that show them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise, product
 
 import jobs
 import numpy as np
+import pandas as pd
 import plain
 import pytest
 import torch
 from contract import METHODS, ONE_SHOT, call, each, probabilities_of
 from problems import CLASSES, FEATURES, problem
+from small_exhibits import file_of, small
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import read_table
@@ -20,7 +23,13 @@ from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_files import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.planning.jobs import read_spec
+from fedrepro.numbers.exhibit_metadata import describe
+from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
+from fedrepro.numbers.trial_statistics import as_shown
+from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
+from fedrepro.planning.config import Config
+from fedrepro.planning.jobs import TrialBlock, read_spec
+from fedrepro.planning.plan import Plan
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
@@ -102,9 +111,6 @@ def test_a_diverged_model_stays_one_and_tensors_of_another_are_a_sentence():
         after(replace(model, tensors=strange), given)
 
 
-# --------------------------------------------------------------------------------- the sample
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Digits with 200 validation examples among three clients by two partitions, and models."""
@@ -142,7 +148,7 @@ def trial_data(folder, name, trial=0):
     return TrialData(load_prepared(folder / "data"), members, RngKey(0, trial), "cpu")
 
 
-def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
+def test_a_sample_follows_from_trial_size_and_repetition_and_is_no_larger_than_there_is(folder):
     def rows(name, trial, size, repetition):
         return trial_data(folder, name, trial).public_sample(size, repetition).inputs.numpy()
 
@@ -152,9 +158,6 @@ def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
     assert len({part.tobytes() for part in others}) == 3
     whole, held = rows("few", 0, 200, 3), load_prepared(folder / "data").raw("validation")
     assert len(np.unique(whole, axis=0)) == len(np.unique(held, axis=0))
-
-
-def test_a_sample_larger_than_there_is_is_a_sentence(folder):
     with pytest.raises(FedreproError, match=r"sample of 201 examples .* clients have 200 valid"):
         trial_data(folder, "few").public_sample(201, 0)
     own = trial_data(folder, "few")
@@ -163,7 +166,7 @@ def test_a_sample_larger_than_there_is_is_a_sentence(folder):
         replace(own, members=members).public_sample(5, 0)
 
 
-def test_a_job_measures_what_came_and_what_tuning_made_of_it(folder, tmp_path):
+def test_a_job_measures_what_came_and_what_tuning_made_of_it_as_it_is_written(folder, tmp_path):
     token = "tune+examples~50@100+repetitions~2"
     frame = rows_of(folder, tmp_path, "--method", "average", "--tune", token)
     plain_rows = rows_of(folder, tmp_path, "--method", "average")
@@ -180,9 +183,17 @@ def test_a_job_measures_what_came_and_what_tuning_made_of_it(folder, tmp_path):
     assert accuracy["value"].mean() > final.query("metric == 'accuracy'")["value"].mean()
     # the server tunes: the clients send nothing more
     assert frame[frame["metric"] == "bytes_up"]["value"].nunique() == 1
+    spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
+    assert read_spec("tune", spec.entry) == spec
+    assert [one.token for one in spec.expand()] == [
+        "tune+examples~100", "tune+examples~100+lr~0.001",
+        "tune+examples~200", "tune+examples~200+lr~0.001",
+    ]  # fmt: skip
 
 
-def test_clients_alone_are_tuned_one_by_one(folder, tmp_path):
+def test_clients_alone_are_tuned_one_by_one_and_a_setting_is_left_out_tuned_as_well(
+    folder, tmp_path
+):
     words = ["--method", "local", "--tune", "tune+examples~50"]
     frame = rows_of(folder, tmp_path, *words).query("phase == 'tuned' and metric == 'accuracy'")
     each_client, mean = frame.dropna(subset="client"), frame[frame["client"].isna()]
@@ -190,19 +201,165 @@ def test_clients_alone_are_tuned_one_by_one(folder, tmp_path):
     for trial in (0, 1):
         own = each_client[each_client["trial"] == trial]["value"].mean()
         assert mean[mean["trial"] == trial]["value"].item() == pytest.approx(own)
-
-
-def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, tmp_path):
     words = ["--method", "whole_clients+units~15", "--tune", "tune+examples~50"]
     frame = rows_of(folder, tmp_path, *words)
     assert frame["metric"].tolist() == ["left_out"] * 4
     assert frame["phase"].tolist() == ["final", "tuned"] * 2
 
 
-def test_a_tuning_is_read_as_it_is_written():
-    spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
-    assert read_spec("tune", spec.entry) == spec
-    assert [one.token for one in spec.expand()] == [
-        "tune+examples~100", "tune+examples~100+lr~0.001",
-        "tune+examples~200", "tune+examples~200+lr~0.001",
-    ]  # fmt: skip
+DIGITS = {"name": "digits", "validation": 200}
+RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}
+PLAIN = {"name": "average", "label": "A"}
+TUNED = {"name": "average", "label": "A tuned", "tune": {"repetitions": 2}}
+LINE = {"name": "local", "label": "L", "tune": {"lr": 0.001}}
+SIZES = [50, 100]
+ONCE = {"partition.clients": [3]}
+SWEEP = {**ONCE, "tune.examples": SIZES}
+
+
+def exhibit(**settings):
+    given = {"dataset": DIGITS, "partition": {"name": "by_label"}, "sweep": SWEEP}
+    return small(**{**given, "methods": [PLAIN, TUNED, LINE, RAW], **settings})
+
+
+def test_a_size_is_a_point_a_job_tunes_at_all_and_what_is_shown_twice_is_computed_once():
+    found = exhibit()
+    assert [point.values["examples"] for point in found.points] == SIZES
+    assert len(found.runs) == 3
+    for point, size in zip(found.points, SIZES, strict=True):
+        for (label, setting), run in point.runs.items():
+            assert run.tune["examples"] == (50, 100)
+            assert setting.tune is None if label == "A" else setting.tune["examples"] == size
+    (first, _) = exhibit().points
+    runs = {label: run for (label, _), run in first.runs.items()}
+    assert runs["A"] is runs["A tuned"]
+    (alone,) = exhibit(methods=[PLAIN], sweep=ONCE).points
+    assert all(run.tune is None for run in alone.runs.values())
+    needs = {measure.label: "public_sample" in measure.needs for measure in exhibit().measures}
+    assert (needs["A"], needs["A tuned"]) == (False, True)
+
+
+def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_speak_of_it():
+    file = file_of(dataset=DIGITS, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
+    plan = Plan(Config(), {"small": file}, "quick")
+    (run,) = plan.splits
+    folder = plan.jobs.run(run, TrialBlock(0, 1))
+    job = plan.jobs.job(folder)
+    assert job.tune.token == "tune+examples~50@100+repetitions~2"
+    assert job.evaluate == ("test",)
+    assert folder != plan.jobs.run(replace(run, tune=None), TrialBlock(0, 1))
+    methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
+    file = file_of(dataset=DIGITS, partition={"name": "iid"}, methods=methods)
+    plan = Plan(Config(), {"small": file}, "quick")
+    plain, with_tune = describe(plan.exhibit("small/x"), plan, file)["methods"]
+    assert "tune" not in plain
+    assert with_tune["tune"].startswith("tune;v1;epochs~5+examples~80")
+
+
+def computed(made, folder):
+    """The rows of every run, by its job."""
+    found = {}
+    for place, run in enumerate(made.runs):
+        words = [*SCENARIO, "--local", folder / "local.parquet", "--method", run.method.token]
+        words += ["--tune", run.tune.token] if run.tune else []
+        words += ["--evaluate", *sorted({split for one in made.measures for split in one.evaluate})]
+        assert compute("aggregate", folder, [*words, "--out", folder / f"{place}.m"]) == 0
+        found[run] = read_metrics([folder / f"{place}.m"]).rows
+    return found
+
+
+SMALL = {
+    "model": {"name": "mlp", "hidden": [10]},
+    "training": {"name": "adam", "epochs": 2},
+    "trials": 2,
+}
+
+
+def value(frame, method, examples, metric="accuracy", split="test"):
+    own = frame[(frame["method"] == method) & (frame["examples"] == examples)]
+    (row,) = own[(own["metric"] == metric) & (own["split"] == split)].to_dict("records")
+    return row
+
+
+def test_a_number_is_the_mean_over_the_samples_of_a_size(folder):
+    made = exhibit(**SMALL)
+    tables = computed(made, folder)
+    frame = summarise(made, tables).numbers
+    (run,) = {run for (label, _), run in made.points[0].runs.items() if label == "A tuned"}
+    rows = tables[run].to_pandas().query("metric == 'accuracy' and split == 'test'")
+    for size in SIZES:
+        shown = value(frame, "A tuned", size)
+        own = rows[(rows["phase"] == "tuned") & (rows["tune_examples"] == size)]
+        assert len(own) == 4
+        by_trial = own.groupby("trial")["value"].mean()
+        assert [float(v) for v in shown["by_trial"].split()] == pytest.approx(list(by_trial))
+        assert shown["mean"] == pytest.approx(by_trial.mean())
+        assert shown["setting"] == f"average;tune+examples~{size}+repetitions~2"
+        final = rows[rows["phase"] == "final"]["value"].mean()
+        assert value(frame, "A", size)["mean"] == pytest.approx(final)
+    assert value(frame, "raw", 100)["mean"] > 0.3
+    kept = tidy(made, tables).to_pandas()
+    assert set(kept["phase"]) == {"final", "tuned"}
+    assert kept["repetition"].max() == 1
+
+
+def test_a_way_of_tuning_is_chosen_like_any_setting_or_shown_side_by_side(folder):
+    entry = {**TUNED, "tune": {"lr": [1e-06, 0.01], "examples": 100}, "choose": "pooled_train"}
+    made = exhibit(methods=[entry], sweep=ONCE, **SMALL)
+    assert made.measures[0].chosen == ("lr",)
+    found = summarise(made, computed(made, folder))
+    assert found.choice[found.choice["chosen"] == "true"]["value"].tolist() == ["0.01"]
+    assert set(found.numbers["setting"]) == {"average;tune+examples~100"}
+    entry = {**TUNED, "tune": {"layers": ["all", "last"], "examples": 100}, "show": ["layers"]}
+    table = {"rows": ["layers"], "columns": ["clients"]}
+    made = exhibit(methods=[entry], sweep=ONCE, drawing=table, **SMALL)
+    frame = summarise(made, computed(made, folder)).numbers
+    found = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
+    assert found["layers"].tolist() == ["all", "last"]
+    assert found["mean"].nunique() == 2
+
+
+def test_a_spread_may_be_over_clients(folder):
+    """The sample sd over clients of their means over trials; of the others all is as ever."""
+    tuned = {**LINE, "spread": "clients", "tune": {"examples": 50, "repetitions": 2}}
+    local = {"name": "local", "label": "Local", "spread": "clients"}
+    made = exhibit(methods=[local, tuned, PLAIN], sweep=ONCE, **SMALL)
+    tables = computed(made, folder)
+    frame = summarise(made, tables).numbers
+    accuracy = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
+    found = accuracy.set_index("method")
+    (run,) = [run for run in made.runs if run.method.name == "local"]
+    rows = tables[run].to_pandas()
+    own = rows[rows["client"].notna() & (rows["metric"] == "accuracy")]
+    for label, phase in (("Local", "final"), ("L", "tuned")):
+        means = own[own["phase"] == phase].groupby("client")["value"].mean()
+        assert found.loc[label, "clients_sd"] == pytest.approx(means.std(ddof=1))
+        assert found.loc[label, "sd"] != found.loc[label, "clients_sd"]
+    assert np.isnan(found.loc["A", "clients_sd"])
+    shown = as_shown(accuracy).set_index("method")["sd"]
+    assert shown["Local"] == found.loc["Local", "clients_sd"]
+    assert shown["A"] == found.loc["A", "sd"]
+    assert made.caption.endswith("The spread of Local and L is over clients.")
+
+
+def test_a_printed_spread_over_clients_is_no_error_of_a_mean():
+    """Beside its like it is shown; by it a verdict would be milder than the trials allow."""
+    made = small(methods=[{"name": "local", "label": "L", "spread": "clients"}], sweep=ONCE)
+    row = {"clients": 3, "method": "L", "metric": "accuracy", "split": "test", "mean": 0.25}
+    given = PrintedValue("x", {}, "L", "accuracy", "test", 0.2, 0.1, 5, "", 0.01, "here")
+    for spread, verdict, shown in ((0.2, "better", 0.2), (math.nan, "reproduced", 0.001)):
+        ours = pd.DataFrame([{**row, "sd": 0.001, "trials": 5, "clients_sd": spread}])
+        (found,) = printed_rows(made, [given], ours, {}).to_dict("records")
+        assert (found["verdict"], found["sd"]) == (verdict, shown)
+
+
+def test_spread_over_clients_and_tuning_leave_no_trace_where_none_is_asked_for(folder):
+    made = exhibit(methods=[PLAIN, {"name": "local"}], sweep=ONCE, **SMALL)
+    tables = computed(made, folder)
+    assert "clients_sd" not in summarise(made, tables).numbers
+    assert made.caption == "a caption"
+    names = {name for one in tables.values() for name in one.column_names}
+    assert not {name for name in names if "tune" in name or name == "repetition"}
+    made = exhibit(methods=[{**PLAIN, "spread": "clients"}], sweep=ONCE, **SMALL)
+    with pytest.raises(FedreproError, match="average has no numbers of single clients, so it has"):
+        summarise(made, computed(made, folder))

@@ -183,11 +183,6 @@ def test_moments_of_a_permuted_network_are_those_permuted(name):
         assert np.allclose(found[key], value, rtol=1e-3, atol=1e-5), key
 
 
-def test_a_convolutional_network_is_fused_at_its_own_width_only():
-    with pytest.raises(FedreproError, match="leave out units"):
-        applied("cnn", "ot_fusion", units=5)
-
-
 def drawn(rng, *sizes):
     """A network with these sizes, inputs first and classes last: weights in, bias, and so on."""
     blocks = []
@@ -196,7 +191,7 @@ def drawn(rng, *sizes):
     return tuple(blocks)
 
 
-def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
+def test_agreement_adds_products_and_weights_to_a_class_count_by_its_shares():
     model = (np.array([[1.0, 2.0]]), np.array([3.0, 5.0]), np.array([[7.0], [11.0]]), np.zeros(1))
     network = (np.array([[1.0, 3.0]]), np.array([2.0, 4.0]), np.array([[1.0], [5.0]]), np.ones(1))
     found = chain(1).agreement(model, network, 0)
@@ -204,6 +199,17 @@ def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
         [1 * 1 + 3 * 2 + 7 * 1, 1 * 3 + 3 * 4 + 7 * 5],
         [2 * 1 + 5 * 2 + 11 * 1, 2 * 3 + 5 * 4 + 11 * 5],
     ]
+    rng = np.random.default_rng(4)
+    one, two = drawn(rng, 2, 3, 2), drawn(rng, 2, 3, 2)
+    share, towards = np.array([0.25, 0.75]), np.array([[1.0, 0.4], [0.0, 0.6]])
+    found = chain(1).mean([one, two], share, towards)
+    assert np.allclose(found[0], 0.25 * one[0] + 0.75 * two[0])
+    assert np.allclose(found[1], 0.25 * one[1] + 0.75 * two[1])
+    assert np.allclose(found[2][:, 0], one[2][:, 0])
+    assert np.allclose(found[2][:, 1], 0.4 * one[2][:, 1] + 0.6 * two[2][:, 1])
+    assert np.allclose(found[3], [one[3][0], 0.4 * one[3][1] + 0.6 * two[3][1]])
+    with pytest.raises(FedreproError, match="leave out units"):
+        applied("cnn", "ot_fusion", units=5)
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -250,18 +256,6 @@ def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
             for a, b in zip(one, two, strict=True)
         )
     assert unfinished > 0
-
-
-def test_weights_to_a_class_count_by_its_shares_and_all_others_by_examples():
-    rng = np.random.default_rng(4)
-    one, two = drawn(rng, 2, 3, 2), drawn(rng, 2, 3, 2)
-    share, towards = np.array([0.25, 0.75]), np.array([[1.0, 0.4], [0.0, 0.6]])
-    found = chain(1).mean([one, two], share, towards)
-    assert np.allclose(found[0], 0.25 * one[0] + 0.75 * two[0])
-    assert np.allclose(found[1], 0.25 * one[1] + 0.75 * two[1])
-    assert np.allclose(found[2][:, 0], one[2][:, 0])
-    assert np.allclose(found[2][:, 1], 0.4 * one[2][:, 1] + 0.6 * two[2][:, 1])
-    assert np.allclose(found[3], [one[3][0], 0.4 * one[3][1] + 0.6 * two[3][1]])
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])

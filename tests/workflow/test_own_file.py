@@ -1,16 +1,84 @@
-"""Methods and a partition outside the package, through the workflow: named in the configuration
-alone, computed again when their file changes, and a row of their own where they fail."""
+"""The workflow with files of one's own, as a module, with a paper that is added or taken out.
+
+Of the tests that have to pass without a paper it is a few, for time. All of them, in a copy:
+
+    rm -r src/fedrepro/papers/gems tests/papers/gems; .venv/bin/fedrepro documents; make test
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import re
+import shutil
+from pathlib import Path
 
+import loaded
 import pytest
-from test_workflow import checkout, edit, planned, run, snakemake
+import yaml
+from test_workflow import ROOT, checkout, edit, environment, planned, run, snakemake
 
+from fedrepro.core.paper_files import paper_names
 from fedrepro.numbers.exhibit_tables import read_csv
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.jobs import log_path
+from fedrepro.planning.plan import Plan
+
+SNAKEFILE = """
+configfile: "config/config.yaml"
+
+onstart:
+    open("theirs", "w").close()
+
+module fedrepro:
+    snakefile: "{root}/workflow/Snakefile"
+    config: config{more}
+
+use rule * from fedrepro as fedrepro_*
+"""
 
 pytestmark = pytest.mark.workflow
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    return tmp_path
+
+
+def run_module(folder: Path, *words: str, more: str = "") -> loaded.Done:
+    (folder / "Snakefile").write_text(SNAKEFILE.format(root=ROOT, more=more))
+    own = {k: v for k, v in os.environ.items() if k != "FEDREPRO_PRELOAD"}
+    return loaded.snakemake(folder, ["--cores", "1", *words], own)
+
+
+def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
+    plan = Plan(Config(), load_exhibits(), "tiny")
+    pairs = [pair for pair in plan.partitions(list(plan.exhibits)) if pair[0].name == "digits"][:2]
+    targets = [plan.jobs.partition(*pair, plan.blocks(1)[0]) for pair in pairs]
+    done = run_module(folder, "--config", "scale=tiny", "--", *targets)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (folder / "theirs").exists()
+    log = (folder / log_path(str(Path(targets[0]).parent))).read_text()
+    assert int(re.search(r"peak, (\d+) MiB", log)[1]) > 300  # with all packages loaded
+
+
+@pytest.mark.parametrize(
+    ("more", "config", "why"),
+    [
+        ('\n    replace_prefix: {"results/": "elsewhere/"}', "config/config.yaml", "takes no `pre"),
+        ("", "other.yaml", "reads config/config.yaml, which is missing"),
+    ],
+)
+def test_what_a_module_cannot_do_is_said_before_any_job(folder, more, config, why):
+    (folder / "config/config.yaml").rename(folder / config)
+    done = run_module(folder, "-n", "--configfile", config, "--config", "scale=tiny", more=more)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert why in said
+    assert "Traceback" not in said
+
 
 MINE = '''
 from typing import Annotated
@@ -124,3 +192,106 @@ def test_a_file_of_ones_own_is_all_there_is_to_a_method_and_what_fails_is_a_row(
     # the partition lies in the same file
     rules = {"partition", "train", "aggregate", "federate", "table"}
     assert planned(folder, TARGET) == rules
+
+
+PAGE = (ROOT / "docs/adding-a-paper.md").read_text(encoding="utf-8")
+FILES = re.findall(r"^`(src/[\w/.]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S)
+COMMANDS = re.findall(r"^    \.venv/bin/snakemake (.*)$", PAGE, re.M)
+
+
+def test_the_python_of_the_page_says_what_its_yaml_says() -> None:
+    (said,) = (text for name, text in FILES if name.endswith("exhibits.yaml"))
+    (python,) = re.findall(r"^`exhibits\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE, re.M | re.S)
+    made: dict[str, object] = {}
+    exec(python, made)
+    assert made["EXHIBITS"] == yaml.safe_load(said)
+
+
+def test_the_paper_of_the_page_is_drawn_and_judged(tmp_path: Path) -> None:
+    folder = checkout(tmp_path / "clone")
+    for name, text in FILES:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "src/fedrepro/papers/toy/methods/__init__.py").write_text("")
+    for command in COMMANDS:
+        words = command.replace("--cores 2 ", "").split()
+        run(folder, *words, PYTHONPATH=str(folder / "src"))
+    assert (folder / "reports/tiny/toy/figure-1.svg").exists()
+    with (folder / "reports/tiny/toy/claims.csv").open(newline="") as file:
+        assert {row["claim"] for row in csv.DictReader(file)} == {"T1"}
+
+
+OWN = """
+paper: mine
+title: Mine
+source: nobody, nowhere, 2026
+exhibits:
+  table-mine:
+    drawing: table
+    title: Mine
+    place: nowhere
+    caption: None.
+    dataset: {name: digits}
+    partition: {name: iid, clients: 2}
+    model: {name: mlp, hidden: [5]}
+    training: {name: adam, epochs: 1}
+    sweep: {}
+    trials: 1
+    methods: [{name: average}, {name: local}]
+"""
+TESTS = [f"tests/unit/test_{name}.py" for name in ("packs", "spec", "outside")]
+OWN_TARGET = "reports/tiny/mine/table-mine.html"
+
+
+def without(folder: Path, *papers: str) -> Path:
+    """A clone without these papers, and with an exhibit of its own."""
+    checkout(folder)
+    for paper in papers:
+        shutil.rmtree(folder / "src/fedrepro/papers" / paper)
+    (folder / "config/exhibits/mine.yaml").write_text(OWN)
+    return folder
+
+
+def test_without_any_paper_an_exhibit_of_ones_own_is_computed(tmp_path: Path) -> None:
+    folder = without(tmp_path / "clone", *paper_names())
+    run(folder, OWN_TARGET, PYTHONPATH=str(folder / "src"))
+    assert (folder / OWN_TARGET).stat().st_size > 0
+
+
+# what a user and a developer would do, one after the other in one process
+CODE = """
+import contextlib, io, sys
+import pytest
+from fedrepro.cli.main import main
+assert main(["documents"]) == 0
+said = io.StringIO()
+with contextlib.redirect_stdout(said):
+    assert main(["exhibits"]) == 0
+print("exhibits:", *{line.partition("/")[0] for line in said.getvalue().splitlines()})
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-n", "0", *sys.argv[1:]]))
+"""
+
+
+def taken_out() -> list[object]:
+    """At once all papers that are figures and numbers alone, and each that has code by itself."""
+    folders = {paper: ROOT / "src/fedrepro/papers" / paper for paper in paper_names()}
+    alone = [paper for paper, folder in folders.items() if [*folder.glob("*/*.py")]]
+    return [
+        tuple(sorted(set(paper_names()) - set(alone))),
+        *(pytest.param((paper,), marks=pytest.mark.nightly) for paper in alone),
+    ]
+
+
+@pytest.mark.parametrize("papers", taken_out(), ids=lambda papers: "-".join(papers))
+def test_without_a_paper_all_else_goes_on(papers: tuple[str, ...], tmp_path: Path) -> None:
+    folder = without(tmp_path / "clone", *papers)
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for paper in papers:
+        shutil.rmtree(folder / "tests/papers" / paper, ignore_errors=True)
+    source = str(folder / "src")
+    assert {"aggregate", "table"} <= planned(folder, OWN_TARGET, PYTHONPATH=source)
+    done = loaded.python(["-c", CODE, *TESTS], folder, environment(PYTHONPATH=source))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("exhibits:"))
+    assert {"mine", *paper_names()} - set(told.split()[1:]) == {*papers}

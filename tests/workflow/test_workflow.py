@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,6 @@ import once
 import pytest
 import torch
 import yaml
-from cluster import kill
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import job_client, job_server
@@ -193,12 +193,12 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
     monkeypatch.setenv(job_client.SOCKET, "")
     lifeline = job_server.start_server(job_server.FEW)
-    with loaded.cluster(folder, environment()) as submit:
-        run(
-            folder, "--jobs", "3", "--executor", "cluster-generic",
-            "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", submit,
-            f"{SMALL}.csv",
-        )  # fmt: skip
+    (folder / "submit").write_text('sh "$1" > "$1.said" 2>&1 &')
+    run(
+        folder, "--jobs", "3", "--executor", "cluster-generic",
+        "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "sh submit",
+        f"{SMALL}.csv",
+    )  # fmt: skip
     if lifeline is not None:
         os.close(lifeline)
     drawn, whole = ((at / f"{SMALL}.csv").read_text().splitlines() for at in (folder, finished))
@@ -291,7 +291,8 @@ def kill_tree(root: int) -> None:
         level = [pid for pid, parent in parents.items() if parent in level]
         found += level
     for pid in found:
-        kill(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def made_anew(folder: Path) -> list[str]:
@@ -445,17 +446,6 @@ def test_the_paper_scale_plans_the_real_work_in_a_fresh_clone(tmp_path):
     for part in ("download", "prepare", "partition", "train", "aggregate", "federate", "exhibit"):
         assert f"\n{part} " in text
     assert "-homogeneous-" in text
-
-
-def test_the_tree_is_readable_with_duckdb(finished):
-    duckdb = pytest.importorskip("duckdb")
-    files = f"{finished}/results/tiny/aggregate/*/metrics.parquet"
-    query = f"""
-        select avg(value) from read_parquet('{files}', union_by_name=true) where metric = 'accuracy'
-        and partition_name = 'dirichlet' and partition_clients = 4 and client is null
-    """
-    ((mean,),) = duckdb.sql(query).fetchall()
-    assert 0 < mean < 1
 
 
 def test_a_mistake_in_the_config_is_one_sentence(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -45,16 +44,6 @@ def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
 
 
-def tried(plan: Plan, version: str) -> dict[tuple[str, str], set[float]]:
-    """(label, parameter) -> its values in all parts."""
-    found: dict[tuple[str, str], set[float]] = {}
-    for part in tables_of_board(plan, "arena", version):
-        for measure in (measure for point in part.points for measure in point.measures):
-            for setting, key in product(measure.settings, measure.chosen):
-                found.setdefault((measure.label, key), set()).add(setting[key])
-    return found
-
-
 def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     board = plan.files["arena"].boards["2"]
     assert (board.each_trial, board.supersedes) == (True, "1")
@@ -71,43 +60,3 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     assert set(counts) == {1, 2, 8}
     assert counts[2] == {"class-weighted ensemble", "weight matching"}
     assert not counts[1] & counts[8]
-
-
-def test_grids_go_on_where_arena_1_chose_their_ends(plan: Plan):
-    before, now = tried(plan, "1"), tried(plan, "2")
-    for key, lower, higher in (
-        (("RegMean++", "ridge"), True, True),
-        (("FENS", "rate"), False, True),
-        (("TIES", "scale"), True, False),
-        (("FedFisher (diagonal)", "steps"), False, True),
-        (("FedLPA", "damping"), True, True),
-    ):
-        old = before.get(key, {1e-6})
-        assert not lower or min(now[key]) < min(old), key
-        assert not higher or max(now[key]) > max(old), key
-    old, new = (
-        max(
-            setting["server_lr"]
-            for m in plan.exhibit(name).measures
-            if m.label == "FedAdam"
-            for setting in m.settings
-        )
-        for name in ("arena/rounds", "arena/rounds-2")
-    )
-    assert new > old
-
-
-def test_what_runs_in_both_is_not_computed_again(plan: Plan):
-    """Local models of both but for FedFisher's grid, and methods whose grid is as it was."""
-    runs = {
-        version: {
-            (str(point.scenario), run.method.token)
-            for part in tables_of_board(plan, "arena", version)
-            for point in part.points
-            for (label, _), run in point.runs.items()
-            if label in ("FedAvg", "task arithmetic", "best client", "mean of probabilities")
-            and "fedfisher" not in part.key
-        }
-        for version in "12"
-    }
-    assert runs["1"] == runs["2"]

@@ -86,11 +86,8 @@ def sentences() -> Iterator[str]:
     yield f"and {len(left)} of its {len(once)} printed values were not run"
 
 
-def test_sentences_are_those_of_the_record():
+def test_sentences_are_those_of_the_record_and_other_starting_weights_give_the_same_curve():
     assert [sentence for sentence in sentences() if sentence not in FLAT] == []
-
-
-def test_the_curve_from_other_starting_weights_is_the_same():
     assert "the curve is the same to 0.2 points from the second round on" in FLAT
     rows = pd.read_parquet(FOLDER / "rates-cnn.metrics.parquet")
     rows = rows[(rows["metric"] == "accuracy") & (rows["phase"] == "round")]

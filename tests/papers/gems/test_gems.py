@@ -78,9 +78,6 @@ def each_of(given, values):
         )
 
 
-# --- softmax regressions
-
-
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("point", ["descent", "deepest"])
 def test_one_client_gives_back_its_model(linear, space, point):
@@ -111,7 +108,7 @@ def test_a_point_that_is_certified_lies_in_every_space(near, space):
         assert away <= prepared.radius(j, 0.5).value + 1e-4
 
 
-def test_a_centre_that_is_not_good_enough_is_recorded(linear):
+def test_a_centre_that_is_not_good_enough_and_no_intersection_are_results(linear):
     """Labels that no client predicts leave all its spaces empty."""
     data = linear.clients.data
     held = data.validation_examples
@@ -122,9 +119,6 @@ def test_a_centre_that_is_not_good_enough_is_recorded(linear):
     assert (said["empty_spaces"], said["common_point"]) == (linear.models.clients, 0)
     assert said["reach"] == np.inf  # a number in every trial, or means cannot be taken
     assert found.finite
-
-
-def test_no_intersection_is_a_result(linear):
     found = made(linear, CONVEX, epsilon=1.0, points=40)
     said = found.diagnostics
     assert (said["common_point"], said["descent_steps"]) == (0, 1000)
@@ -140,15 +134,12 @@ def test_a_radius_that_reaches_the_largest_is_told(linear, caplog):
     assert "client 3 with accuracy 0 reaches r_max, 8" in caplog.text
 
 
-def test_the_first_clients_accuracy_may_be_another(linear):
+def test_the_first_clients_accuracy_may_be_another_and_published_balls_weigh_distances(linear):
     one, two = (
         told(linear, CONVEX, epsilon=0.5, points=40, **more)
         for more in ({}, {"epsilon_first": 0.8})
     )
     assert two["radius"] < one["radius"]
-
-
-def test_published_balls_weigh_distances_by_the_centres(linear):
     plain, slip = (
         made(linear, CONVEX, epsilon=0.9, points=40, as_published=own) for own in (False, True)
     )
@@ -167,7 +158,9 @@ def calls_of(monkeypatch, where, *names):
     return calls
 
 
-def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
+def test_a_grid_of_two_accuracies_computes_each_space_once_and_settings_are_as_alone(
+    monkeypatch, linear
+):
     """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
     searched = calls_of(monkeypatch, softmax_spaces.GoodEnough, "_searched")
     drawn = calls_of(monkeypatch, softmax_spaces.Softmax, "right_within")
@@ -176,9 +169,6 @@ def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
     assert len(list(each_of(problem(hidden=(), count=2), values))) == 64
     assert sorted(key for _, key in searched) == [(j, level) for j in (0, 1) for level in levels]
     assert len(drawn) == 2
-
-
-def test_settings_that_share_spaces_get_what_they_would_alone(linear):
     for setting, together, _ in each_of(linear, {"epsilon": [0.3, 0.8], "points": 20}):
         alone = made(linear, CONVEX, **setting.values)
         assert together.diagnostics == alone.diagnostics
@@ -220,17 +210,6 @@ def test_a_client_sends_its_model_and_its_radii_once(linear, space, numbers):
     assert sent.bytes_up == 4 * (weights + numbers) * FLOAT_BYTES
 
 
-@pytest.mark.parametrize("item", [CONVEX, NEURAL], ids=lambda item: item.name)
-def test_a_client_without_validation_examples_is_a_sentence(item, linear, neural):
-    given = linear if item is CONVEX else neural
-    clients = replace(given.clients, data=replace(given.clients.data, validation=()))
-    with pytest.raises(FedreproError, match=r"validation_at: clients|validation"):
-        made(replace(given, info=replace(given.info, clients=clients)), item)
-
-
-# --- perceptrons
-
-
 @pytest.mark.parametrize("values", [{"clusters": 8}, {"merge": "tuples"}])
 def test_copies_of_a_client_merge_to_its_units(neural, values):
     copies = only(neural, 1, copies=3)
@@ -241,7 +220,7 @@ def test_copies_of_a_client_merge_to_its_units(neural, values):
     assert apart.min(axis=1).max() < 1e-6
 
 
-def test_random_units_are_as_many_as_merging_gave(neural):
+def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one(neural):
     values = SMALL | {"epsilon_hidden": 0.5, "clusters": 5}
     merged, drawn, untrained = (
         made(neural, NEURAL, **values, units=units).tensors["weight0"][0]
@@ -255,8 +234,6 @@ def test_random_units_are_as_many_as_merging_gave(neural):
     assert not held[1] >= held[2]
     assert not held[0] & held[3]
 
-
-def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural):
     def width(given, **more):
         found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 50.0} | more)
         return found.tensors["weight0"].shape[2]

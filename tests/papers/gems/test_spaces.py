@@ -81,9 +81,6 @@ def spaces(seed, count, dims, ellipsoids, spread=1.0):
     return Spaces(rng.normal(size=(count, dims)), radii, shapes, np.zeros(count, bool))
 
 
-# --- radii
-
-
 def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
     tested = []
 
@@ -199,9 +196,6 @@ def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
     ]
     rng = np.random.default_rng(seed)
     assert hidden_units.balls(own, rng, epsilon, "inside", search) == plain
-
-
-# --- a common point
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.floats(0.05, 5))

@@ -51,7 +51,7 @@ def test_on_a_complete_graph_consensus_is_the_pooled_posterior_with_a_share_of_t
         assert np.abs(part - whole).max() < 1e-12
 
 
-def test_consensus_is_the_normalised_geometric_mean():
+def test_consensus_is_the_normalised_geometric_mean_of_spreads_that_are_inverse():
     mean, deviation = beliefs(2)
     means, deviations = consensus(UNEVEN, mean, deviation)
     points = np.linspace(-3, 3, 7)[:, None]
@@ -63,6 +63,8 @@ def test_consensus_is_the_normalised_geometric_mean():
     for node, row in enumerate(UNEVEN):
         geometric = sum(w * log(mean[j], deviation[j]) for j, w in enumerate(row))
         assert np.allclose(log(means[node], deviations[node]), geometric, rtol=1e-10, atol=1e-9)
+    deviation = np.geomspace(1e-12, 30, 50)
+    assert np.allclose(deviation_of(spread_of(deviation)), deviation, rtol=1e-12)
 
 
 def test_who_knows_more_counts_more_but_not_among_plain_means():
@@ -73,11 +75,6 @@ def test_who_knows_more_counts_more_but_not_among_plain_means():
     assert mean_of_means(UNEVEN, mean, deviation)[0].tolist() == [[0.75], [0.6]]
     two = (consensus(UNEVEN, mean, deviation)[1], mean_of_means(UNEVEN, mean, deviation)[1])
     assert np.array_equal(*two)
-
-
-def test_spreads_and_deviations_are_inverse():
-    deviation = np.geomspace(1e-12, 30, 50)
-    assert np.allclose(deviation_of(spread_of(deviation)), deviation, rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -166,23 +163,17 @@ def test_the_divergence_weighs_as_often_as_examples_are_visited(given, examples,
     assert term.share(30, minibatches=4, batch_size=8) == pytest.approx(0.7 / visited)
 
 
-def test_a_model_with_a_prior_is_trained_with_it(given):
+def test_consensus_asks_for_beliefs_that_are_finite_and_trains_with_their_prior(given):
     network = with_model(given, prior_sd=0.3).network
     assert with_prior(network, ()) == [GaussianPrior(over="client", sd=0.3)]
     assert with_prior(network, (GaussianPrior(),)) == [GaussianPrior()]
     assert with_prior(given.clients.network, ()) == []
-
-
-def test_a_belief_that_is_not_finite_names_node_and_round(given):
+    plain, made = problem(), METHODS["variational_consensus"].fn()
+    with pytest.raises(FedreproError, match=r"and model 'mlp.*' has none: take variational_mlp"):
+        made.init(peers_of(plain.clients), plain.info, RngKey(0))
     made = METHODS["variational_consensus"].fn(steps=1)
     state = after(made, with_model(given), given.info, 3)
     ill = with_model(unwell(given, given.rows[2]))
     sentence = r"a mean or a spread of node 2 in trial 0 is not finite after round 4;"
     with pytest.raises(FedreproError, match=sentence):
         made.round(state, ill, given.info, RngKey(0).at(round=3))
-
-
-def test_consensus_of_beliefs_asks_for_beliefs():
-    plain, made = problem(), METHODS["variational_consensus"].fn()
-    with pytest.raises(FedreproError, match=r"and model 'mlp.*' has none: take variational_mlp"):
-        made.init(peers_of(plain.clients), plain.info, RngKey(0))

@@ -24,8 +24,6 @@ from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.training.mixing_matrices import stationary, weights_of
 
-FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))
-
 
 @cache
 def plan(scale: str) -> Plan:
@@ -101,24 +99,11 @@ def test_every_exhibit_measures_as_many_rounds_as_it_compares(scale):
             assert due >= exhibit.settings.last_rounds, (exhibit.key, run.method.token)
 
 
-def test_runs_end_on_a_whole_interval_and_are_those_of_the_table():
-    runs = of_paper("table-accuracy", "paper").runs
-    whole = {run for run in runs if run.every}
-    assert all(run.method["rounds"] % int(str(run.every)) == 0 for run in whole)
-    for name in FROM_ONE_RUN:
-        own = {run for run in of_paper(name, "paper").runs if run.every}
-        assert own <= whole, name
-    # nodes alone and all data are shared by all graphs
-    assert {run.scenario.graph for run in runs if not run.every and run.scenario} == {None}
-
-
-# --------------------------------------------------------------------------------- confusion
-
 COUNTS = np.array([[8, 2, 0], [1, 9, 0], [5, 0, 5]])
 GROUPS = {"0 or 1": [0, 1]}
 
 
-def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
+def test_shares_are_of_the_examples_of_a_class_or_of_a_group_and_drawn_without_groups():
     found = shares(COUNTS, GROUPS, "here")
     assert found["0 as 1"] == 0.2
     assert found["2 as 0 or 1"] == found["2 right"] == 0.5
@@ -126,6 +111,15 @@ def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
     assert found["0 or 1 right"] == pytest.approx(17 / 20)
     with pytest.raises(FedreproError, match="group 'x' has class 3, but there are the classes 0"):
         shares(COUNTS, {"x": [3]}, "here")
+    numbers = pd.DataFrame(
+        {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
+        for label in "BA"
+        for split, share in shares(COUNTS, GROUPS, "here").items()
+    )
+    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
+    with rules():
+        texts = [text.get_text() for text in figure(maps(), numbers).axes[0].texts]
+    assert texts == ["80", "20", "10", "90", "50", "50"]
 
 
 def confusions(trials) -> pd.DataFrame:
@@ -159,31 +153,11 @@ def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
         exhibit.settings.drawing.further(*given, 3, "here")
 
 
-def test_a_map_has_the_shares_of_the_csv_without_groups():
-    numbers = pd.DataFrame(
-        {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
-        for label in "BA"
-        for split, share in shares(COUNTS, GROUPS, "here").items()
-    )
-    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
-    with rules():
-        texts = [text.get_text() for text in figure(maps(), numbers).axes[0].texts]
-    assert texts == ["80", "20", "10", "90", "50", "50"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"sweep": {"partition.clients": [2, 4]}}, "confusion is drawn at one point"),
-        (
-            {"methods": [{"name": "variational_consensus", "label": "B"}]},
-            "'B' needs a node and a belief",
-        ),
-    ],
-)
-def test_what_cannot_be_drawn_so_is_a_sentence(settings, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        maps(**settings)
+def test_what_cannot_be_drawn_so_is_a_sentence():
+    with pytest.raises(FedreproError, match="confusion is drawn at one point"):
+        maps(sweep={"partition.clients": [2, 4]})
+    with pytest.raises(FedreproError, match="'B' needs a node and a belief"):
+        maps(methods=[{"name": "variational_consensus", "label": "B"}])
 
 
 def test_a_node_keeps_its_colour_in_both_beliefs():
@@ -235,9 +209,6 @@ def test_graphs_are_drawn_by_shape_against_nodes_though_some_lack_a_method(scale
     kept = lasting if lasting.any() else lasting | True
     assert worst == {*zip(nodes[kept], rows["mean"][kept], strict=True)}
     assert drawn.texts[1].get_text().endswith(f" · {exhibit.points[0].trials['gossip SGD']} trial")
-
-
-# --------------------------------------------------------------------- examples that were set aside
 
 
 VALIDATED = {  # a table of what nodes have on validation examples

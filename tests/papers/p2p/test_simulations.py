@@ -43,9 +43,6 @@ def draws() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-# --------------------------------------------------------------------------------- a finite set
-
-
 def normalised(logs):
     """Beliefs that sum to one; algorithm 1 leaves them as they are."""
     return logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
@@ -68,16 +65,13 @@ def test_on_a_complete_graph_the_likelihood_is_taken_to_the_power_one_over_n(dra
     assert found == pytest.approx(np.tile(pooled, (nodes, 1)), abs=1e-12)
 
 
-def test_the_recursion_of_the_proof(draws):
+def test_the_recursion_of_the_proof_and_consensus_without_normalising(draws):
     """log rho(a)/rho(b) after n steps is sum_k sum_j (W^k)_ij z_j^(n-k+1): appendix A."""
     likelihoods = np.log(draws.random((7, 2, 2)))
     beliefs, ratios = (of[..., 0] - of[..., 1] for of in (learned(W, likelihoods), likelihoods))
     expected = sum(np.linalg.matrix_power(W, k) @ ratios[7 - k] for k in range(1, 8))
     assert beliefs == pytest.approx(expected, abs=1e-12)
-
-
-def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
-    """Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q."""
+    # Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q.
     raw = mixed_beliefs(W, normalised(np.log(draws.random((2, 5)))))
     rho = normalised(raw)
     seen = np.log(draws.random((2, 5)))
@@ -156,7 +150,7 @@ def problem(**changes) -> Problem:
     return Problem(**usual | changes)
 
 
-def test_the_bounds_of_case_a():
+def test_the_bounds_of_case_a_and_how_the_printed_one_grows_as_remark_1_says():
     """W = [[.25, .75], [.75, .25]]: eigenvalue -1/2, S_W = 1."""
     assert printed_bound(problem(), -0.5) == pytest.approx(1597, abs=1)
     assert corrected_bound(problem(), 1.0) == pytest.approx(4060, abs=1)
@@ -164,10 +158,7 @@ def test_the_bounds_of_case_a():
     assert corrected_bound(problem(), 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
     found = corrected_bound(problem(range=1e-3), 1.0)
     assert found == pytest.approx(2 * np.log(2 * 4) / (EVIDENCE / 2))
-
-
-def test_the_printed_bound_grows_as_remark_1_says():
-    """Claim Q3, on the formula: log N, log M, and inverse in 1 - lambda; in K it is squared."""
+    # Claim Q3, on the formula: log N, log M, and inverse in 1 - lambda; in K it is squared.
     usual = printed_bound(problem(), 0.2)
     for what in ("nodes", "parameters"):
         steps = np.diff([printed_bound(problem(**{what: 4**k}), 0.2) for k in range(1, 6)])
@@ -202,9 +193,6 @@ def simulated(token: str):
     return spec.component.fn(rng=RngKey(0), **spec.values)
 
 
-# ---------------------------------------------------------------------------- what they compute
-
-
 @pytest.mark.parametrize(
     ("cooperation", "errors"),
     [("alone", [1.126, 0.730]), ("graph", [0.650, 0.650]), ("central", [0.650])],
@@ -225,7 +213,7 @@ def test_a_node_alone_believes_the_prior_of_what_it_does_not_see():
     assert found["parameter_error"] == pytest.approx([0.64, 0.25], abs=0.05)
 
 
-def test_the_theorem_on_the_matrix_of_case_a():
+def test_the_theorem_on_the_matrix_of_case_a_and_samples_that_graphs_need():
     whole = simulated("finite_beliefs+repeats~2")
     ended, short = whole.ended, simulated("finite_beliefs+repeats~2+steps~1600").ended
     assert ended["bound_printed"] == pytest.approx(1597, abs=1)
@@ -236,9 +224,6 @@ def test_the_theorem_on_the_matrix_of_case_a():
     assert {"error_at_printed", "error_at_corrected"} <= ended.keys()
     assert "error_at_printed" in short
     assert "error_at_corrected" not in short
-
-
-def test_on_a_complete_graph_more_nodes_need_fewer_samples_and_too_few_never_are_enough():
     few, many, one, none = (
         simulated(f"finite_beliefs+{token}").ended["samples_needed"]
         for token in (
@@ -289,7 +274,7 @@ def panels(**settings):
 STEPS = {"defaults": NOTHING, "drawing": PANELS, "methods": NODES}
 
 
-def test_nodes_of_one_run_are_shown_by_several_entries():
+def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     exhibit, table = small(**STEPS), Table(())
     (run,) = exhibit.runs
     assert exhibit.points[0].scenario is None
@@ -300,9 +285,6 @@ def test_nodes_of_one_run_are_shown_by_several_entries():
     numbers = summarise(exhibit, {run: table.arrow()}).numbers
     final = numbers[numbers["round"].isna()].set_index("method")["by_trial"].to_dict()
     assert final == {"node 1": "0 10", "node 2": "1 11"}
-
-
-def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
     plan = Plan(Config(), {"small": file_of(**STEPS)}, "tiny")
     (exhibit,) = plan.exhibits.values()
     (path,) = plan.metrics_files(exhibit)

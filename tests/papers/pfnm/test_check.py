@@ -102,7 +102,7 @@ def test_several_hidden_layers_agree_in_every_line(path, seed, depth):
     ]
 
 
-def test_padding_beyond_the_widest_client_of_a_layer_is_read_over(path):
+def test_padding_is_read_over_and_other_settings_and_counts_without_a_cap_differ(path):
     arrays = recorded(1, [(4, 2), (3, 2), (4, 1)])
     room = {"in_2": -1, "in_3": -1, "in_4": 1, "layer0_assign": -1}
     for name, axis in room.items():
@@ -113,15 +113,9 @@ def test_padding_beyond_the_widest_client_of_a_layer_is_read_over(path):
     assert replay(path, arrays)[0] == 0
     # and a case of equal widths needs none
     assert replay(path, recorded(widths=(4, 4, 4), padded=False))[0] == 0
-
-
-def test_a_case_made_with_other_settings_differs_and_one_within_the_tolerance_agrees(path):
     for key, value in (("sigma", 0.2), ("sigma0", 3.0)):
         assert replay(path, usual() | {key: np.array(value)})[0] == 1
     assert replay(path, changed("out_0", moved((0, 0), 5e-13)))[0] == 0
-
-
-def test_counts_are_capped_as_in_the_authors_code(path):
     capped, free = (recorded(widths=(6,) * 20, noise=0.8, cap=cap) for cap in (10, None))
     assert replay(path, capped)[0] == 0
     assert replay(path, free)[0] == 1
@@ -215,7 +209,9 @@ def test_a_broken_case_is_refused_in_one_sentence(path, name):
     assert lines[0].startswith(f"cannot be checked: {path}:") or "matching: each pass" in lines[0]
 
 
-def test_files_that_are_no_recorded_case_are_refused(tmp_path, path):
+def test_files_that_are_no_recorded_case_are_refused_and_the_command_gives_the_exit_code(
+    tmp_path, path, capsys
+):
     np.savez(path, **usual())
     whole, middle = path.read_bytes(), path.stat().st_size // 2
     damaged = whole[:middle] + bytes(64) + whole[middle + 64 :]
@@ -229,9 +225,6 @@ def test_files_that_are_no_recorded_case_are_refused(tmp_path, path):
         assert run_check(one, lines.append) == 2, one
         assert len(lines) == 1
         assert str(one) in lines[0]
-
-
-def test_the_command_gives_the_exit_code(path, capsys):
     np.savez(path, **usual())
     assert main(["check", "pfnm", str(path)]) == 0
     assert "agrees  layer 0 size" in capsys.readouterr().out

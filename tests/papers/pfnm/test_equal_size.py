@@ -123,15 +123,12 @@ def test_whole_clients_are_the_mean_of_their_logits_or_by_what_they_have_of_a_cl
     assert np.allclose(logits(made.tensors, given)[0], wanted, atol=1e-5)
 
 
-def test_the_best_clients_are_those_of_the_highest_training_accuracy(given):
+def test_as_many_clusters_as_units_are_the_concatenation_and_the_best_clients_score_best(given):
     scored = replace(given.info, clients=scoring(np.array([0.2, 0.9, 0.3, 0.9])))
     ranked, each = replace(given, info=scored), logits(given.models.tensors, given)
     for units, wanted in ((8, each[1]), (24, each[1:].mean(0))):
         made = call("best_clients", ranked, units=units, class_weights=False)
         assert np.allclose(logits(made.tensors, given)[0], wanted, atol=1e-5)
-
-
-def test_as_many_clusters_as_units_are_the_concatenation(given):
     made, whole = call("kmeans_units", given, units=32), call("concatenation", given)
     assert np.allclose(logits(made.tensors, given), logits(whole.tensors, given), atol=1e-4)
 
@@ -160,7 +157,7 @@ def test_k_means_is_as_good_as_that_of_scikit_learn():
         assert len(np.unique(points[labels == label], axis=0)) == 1
 
 
-def test_more_sweeps_bring_the_common_units_nearer():
+def test_more_sweeps_bring_the_common_units_nearer_and_all_mass_arrives():
     rng = np.random.default_rng(4)
     measures = [rng.standard_normal((10, 3)) for _ in range(4)]
     share, start = np.full(4, 0.25), rng.standard_normal((6, 3))
@@ -174,9 +171,6 @@ def test_more_sweeps_bring_the_common_units_nearer():
 
     costs = [cost(sweeps) for sweeps in (1, 2, 5, 20)]
     assert all(later <= earlier + 1e-9 for earlier, later in pairwise(costs))
-
-
-def test_all_mass_arrives():
     rng = np.random.default_rng(4)
     measures = [rng.standard_normal((m, 3)) for m in (4, 10)]
     _, plans = barycentre(measures, rng.standard_normal((6, 3)), np.array([0.3, 0.7]), 3)
@@ -221,7 +215,7 @@ def sigma2_of(at, size):
     return made and made.diagnostics["solved_sigma2"]
 
 
-def test_the_smallest_sigma2_of_a_size_is_found():
+def test_the_smallest_sigma2_of_a_size_is_found_and_named():
     at, calls = stepwise(STEPS)
     for size, edge in ((60, 0.5), (55, 3.0), (50, 40.0)):
         assert edge <= sigma2_of(at, size) <= 1.011 * edge
@@ -231,9 +225,6 @@ def test_the_smallest_sigma2_of_a_size_is_found():
     # one that sigma2 jumps over is looked for in other orders
     assert 3.0 <= sigma2_of(at, 56) <= 1.011 * 3.0
     assert calls[-1][1] == 1
-
-
-def test_pfnm_of_a_size_is_pfnm_at_the_sigma2_that_it_names():
     given = problem()
     made = call("pfnm_sized", given, units=16)
     same = call("pfnm", given, sigma2=made.diagnostics["solved_sigma2"])

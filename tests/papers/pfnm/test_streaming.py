@@ -190,9 +190,6 @@ def test_the_order_of_hidden_units_matters_at_no_step(seed):
     np.testing.assert_allclose(one, two, atol=1e-9 * (1 + np.abs(one).max()))
 
 
-# --- where a client starts from ---
-
-
 def test_units_are_drawn_without_replacement_by_how_often_they_were_held():
     members = np.array([0, 1, 9, 0, 5, 5])
     drawn = [subsample(members, 3, 1, np.random.default_rng(i)) for i in range(400)]
@@ -240,7 +237,7 @@ def given():
     return problem()
 
 
-def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
+def test_all_data_of_a_client_arrive_once_in_equal_parts_unless_there_are_too_few(given):
     parts = [
         arriving(given.clients, step, 7, RngKey(0).at(round=step)).data.rows for step in range(7)
     ]
@@ -249,9 +246,6 @@ def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
         assert np.ptp([len(part) for part in own]) <= 1
     again = arriving(given.clients, 3, 7, RngKey(0).at(round=99)).data.rows
     assert all(map(np.array_equal, again, parts[3]))
-
-
-def test_a_stream_of_more_steps_than_examples_is_refused(given):
     rows = [given.rows[0], given.rows[1][:3]]
     few = replace(given.clients, data=replace(given.clients.data, rows=rows))
     with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
@@ -297,7 +291,7 @@ def test_pfnm_streaming_reports_its_size_at_every_step(hidden):
     assert sizes == sorted(sizes)
 
 
-def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
+def test_streaming_ensembles_keep_all_or_the_latest_and_downpour_of_one_step_is_downpour(given):
     latest, everyone = (
         METHODS["uniform_ensemble_streaming"].fn(steps=3, members=members)
         for members in ("latest", "all")
@@ -308,9 +302,6 @@ def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
     for name, value in new[-1]["networks"].items():
         assert np.array_equal(value, old[-1]["networks"][name][-4:])
         assert np.array_equal(new[1]["networks"][name], old[-1]["networks"][name][:4])
-
-
-def test_downpour_streaming_of_one_step_is_downpour(given):
     stream = METHODS["downpour_streaming"].fn(steps=1, rounds=3)
     plain = METHODS["downpour_sgd"].fn(rounds=3)
     one, two = states(stream, given.clients)[-1], states(plain, given.clients)[-1]

@@ -1,4 +1,4 @@
-"""Adaptive hyper-parameters: the distribution over settings, its scores, and how it moves."""
+"""Adaptive hyper-parameters and representation matching in rounds, and what stays private."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contract import METHODS, allowed, asked_by
+from contract import METHODS, allowed, asked_by, states
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from plain import mlp
 from problems import problem, unwell
+from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
+from fedrepro.methods.fedavg import sample_clients
+from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods import adaptive_hyper_parameters as methods
 from fedrepro.papers.rm.methods.adaptive_hyper_parameters import (
     LEAST_PRECISION,
@@ -25,6 +30,10 @@ from fedrepro.papers.rm.methods.adaptive_hyper_parameters import (
     Search,
     reward_of,
     window_step,
+)
+from fedrepro.papers.rm.methods.representation_matching import (
+    RepresentationMatching,
+    require_matchable,
 )
 from fedrepro.planning.forecast import trained_on
 
@@ -105,9 +114,6 @@ def test_samples_are_spread_as_the_table_of_probabilities_says():
     assert drawn[7] == made.draw(RngKey(3).at(round=7))
 
 
-# -------------------------------------------------------------------------------------- updates
-
-
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_windowed_updates_add_up_to_those_with_the_centred_baseline(window):
     """Eq. (7) over all rounds is Z times eq. (6), whose constant is 1 / (Z (Z + 1))."""
@@ -158,8 +164,6 @@ def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
 def test_a_reward_is_the_share_by_which_the_loss_fell(before, after, reward):
     assert reward_of(before, after) == reward
 
-
-# -------------------------------------------------------------------------------------- methods
 
 NAMES = ("adaptive_fedavg", "adaptive_matching")
 SMALL = {"rounds": 4, "fraction": 0.5, "lrs": (0.005, 0.01), "step_counts": (3, 6)}
@@ -246,3 +250,128 @@ def test_a_forecast_counts_the_mean_of_the_steps_that_are_listed():
     method = METHODS["adaptive_fedavg"].spec({"rounds": 4, "fraction": 0.5, "step_counts": [1, 5]})
     training = components("training")["sgd"].spec({"batch_size": 10})
     assert trained_on(method, training, held=60, clients=8) == 4 * 4 * 3 * 10
+
+
+MATCHED = ("representation_matching", "adaptive_matching")
+GRID = {"lrs": (0.005, 0.01), "step_counts": (2, 4)}
+OWN = {"adaptive_matching": GRID, "adaptive_fedavg": GRID}
+
+
+@pytest.fixture(scope="module")
+def given():
+    return problem()
+
+
+def run(name, given, **values):
+    made = METHODS[name].fn(**{"rounds": 6, "fraction": 0.5, **OWN.get(name, {}), **values})
+    return made, states(made, given.clients, given.info)
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, given):
+    _, found = run(name, given)
+    for done in range(6):
+        chosen = sample_clients(4, 0.5, RngKey(0).at(round=done))
+        before, after = found[done]["private"], found[done + 1]["private"]
+        assert set(after) == set(before) | set(map(str, chosen))
+        for client, tensors in before.items():
+            same = [v.tobytes() == after[client][k].tobytes() for k, v in tensors.items()]
+            assert all(same) if int(client) not in chosen else not all(same)
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, given):
+    made, (first, *_, last) = run(name, given)
+    assert first["private"] == {}
+    assert set(made.model(last, given.clients).tensors) == set(given.clients.network.shapes)
+    term = RepresentationMatching(1.0, "mean")
+    for done in range(3):
+        rng = RngKey(0).at(round=done)
+        private = made.private_tensors(first, np.array([2, 0]), given.clients, rng)
+        for at, client in enumerate((2, 0)):
+            wanted = term.initial(given.clients.network, RngKey(0).at(client=client))
+            for key, value in wanted.items():
+                assert private[key][at].tobytes() == value.tobytes()
+        assert not np.array_equal(*private["match0_weight"])
+
+
+def test_without_a_coefficient_it_is_fedavg_and_parameters_are_those_of_the_loss(given):
+    _, matched = run("representation_matching", given, matching=0.0)
+    _, plain = run("fedavg", given)
+    for key, value in plain[-1]["weights"].items():
+        assert np.allclose(matched[-1]["weights"][key], value, atol=1e-4)
+    _, other = run("representation_matching", given, matching=1.0)
+    assert not np.allclose(other[-1]["weights"]["weight0"], plain[-1]["weights"]["weight0"])
+    made = METHODS["representation_matching"].fn(
+        matching=0.3, reduction="sum", source="same", entropy=1.0, divergence=0.1
+    )
+    (term, *others) = made.terms()
+    assert (term.coefficient, term.reduction, term.source) == (0.3, "sum", "same")
+    assert {type(other).__name__ for other in others} == {"Proximal", "Entropy"}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "layer"),
+    [("char_lstm", (5,), "Embedding"), ("variational_mlp", (6,), "Variational")],
+)
+def test_networks_that_cannot_be_matched_are_refused_when_planned_and_before_training(
+    model, shape, layer, given
+):
+    for name in MATCHED:
+        other = replace(
+            given.clients, network=network_of(components("model")[model].spec(), shape, 3)
+        )
+        made = METHODS[name].fn()
+        with pytest.raises(FedreproError, match=f"cannot give back what a layer {layer}"):
+            made.init(asked_by(made, other), allowed(given.info, METHODS[name]), RngKey(0))
+        with pytest.raises(FedreproError, match=f"cnn, logistic, mlp models, not '{model}'"):
+            planned({"name": name}, model={"name": model})
+
+
+def test_only_poolings_that_can_be_undone_can_be_matched():
+    first, pool = Convolution2d(2, 3, 1), MaxPool()
+    for layers in (
+        (pool, first, Relu(), Affine(3)),
+        (first, pool, Relu(), Affine(3)),
+        (first, Relu(), pool, pool, Affine(3)),
+    ):
+        with pytest.raises(FedreproError, match="undoes a pooling that follows a ReLU"):
+            require_matchable(Network((1, 8, 8), layers, "convolutional"))
+    for model in ("mlp", "cnn", "logistic"):
+        require_matchable(network_of(components("model")[model].spec(), (8, 8), 3))
+
+
+def planned(entry, **settings):
+    entry = {"label": "M", **entry}
+    return small(methods=[entry], sweep={"partition.clients": [2]}, **settings)
+
+
+def test_what_parameters_tell_is_refused_when_planned_and_rewards_need_examples():
+    given = {"name": "adaptive_fedavg", "lrs": [0.1]}
+    with pytest.raises(FedreproError, match="'M': 'lrs' is an axis of a grid with the"):
+        planned(given)
+    for at in ({"validation": 0}, {"validation_at": "clients"}):
+        with pytest.raises(FedreproError, match=r"'M' reads the examples of 'server_validation'"):
+            planned({"name": "adaptive_fedavg"}, partition={"name": "iid", **at})
+    assert planned({"name": "adaptive_fedavg"}).runs
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "more"),
+    [
+        ("representation_matching", "fedavg", 0),
+        ("adaptive_fedavg", "fedavg", 8),  # two numbers of four bytes
+        ("adaptive_matching", "representation_matching", 8),
+    ],
+)
+def test_what_matching_and_adapting_send_beside_models(name, plain, more, given):
+    """Source: RM, section 4, overhead."""
+
+    def sent(method):
+        given.clients.ledger.begin()
+        run(method, given, rounds=1)
+        return given.clients.ledger.traffic
+
+    ours, theirs = sent(name), sent(plain)
+    assert ours.bytes_up == theirs.bytes_up
+    assert ours.bytes_down - theirs.bytes_down == more * 2  # clients

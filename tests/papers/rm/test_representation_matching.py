@@ -120,10 +120,6 @@ def test_written_out_it_is_as_differentiated_automatically(moved, name, terms):
     compared(moved, name, WRITTEN_OUT[terms])
 
 
-def test_its_bytes_do_not_depend_on_the_block():
-    the_same_in_any_company([RepresentationMatching(0.1)])
-
-
 @pytest.mark.parametrize("size", [(2, 3), (3, 2), (4, 3), (3, 4), (5, 1), (1, 5), (3, 3)])
 def test_images_are_cut_or_filled_around_their_middle(size):
     """To 3 rows and columns: what is cut or filled is the same on both sides, or one more after."""
@@ -263,8 +259,9 @@ STORED = {
 }
 
 
-def test_its_steps_are_those_of_every_processor():
+def test_its_steps_are_those_of_every_processor_in_any_block():
     assert digests() == STORED
+    the_same_in_any_company([RepresentationMatching(0.1)])
 
 
 @pytest.mark.nightly

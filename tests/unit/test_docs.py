@@ -1,0 +1,289 @@
+"""Pages on data, exhibits and models: examples work and numbers are true; `fedrepro data`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import jobs
+import loaded
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from small_exhibits import small
+from synthetic import plan
+from test_datasets import write_idx
+
+from fedrepro.cli.main import main
+from fedrepro.components.datasets.mnist import TEST, TRAIN
+from fedrepro.core import plugins
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.core.state_and_model_files import read_models
+from fedrepro.data.raw_files import raw_files
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.verdicts.printed_verdicts import read_published, require_cells
+from fedrepro.planning.config import Config, ExhibitFile, table_names
+from fedrepro.planning.jobs import public_data_of
+from fedrepro.planning.plan import Plan
+from fedrepro.training.optimiser_steps import Layout
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/data.md").read_text()
+
+
+def test_the_example_of_a_million_clients_and_every_data_set_have_their_place() -> None:
+    (code,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    (target,) = re.findall(r"reports/quick/(\S+)\.svg", code)
+    file = ExhibitFile.model_validate(yaml.safe_load(code))
+    exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
+    assert {run.scenario.clients for run in exhibit.runs} == {10**6}
+    table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
+    assert sorted(table) == sorted(components("dataset"))
+    for name, item in components("dataset").items():
+        assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
+        assert item.meta["licence"] in PAGE
+        assert (ROOT / "docs" / "figures" / f"data-{name}.svg").exists()
+        assert f"(figures/data-{name}.svg)" in PAGE
+    assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))
+    assert {token.partition("+")[0] for token, _, _ in COUNTED} == set(components("model"))
+
+
+ROWS = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
+FLOWERS = "\n".join(["length,kind,width", *ROWS])
+
+
+def listed(folder: Path, file: str, code: str, name: str) -> str:
+    """What `fedrepro data list` says once a data set of this file was fetched."""
+    (folder / file).write_text(code)
+    # a second folder of the package stands for the file in src/fedrepro/components/datasets
+    start = (
+        "import sys, fedrepro.components.datasets as found; found.__path__.append(sys.argv[1])\n"
+        "from fedrepro.cli.main import main\n"
+        "sys.exit(main(['data', 'fetch', sys.argv[2]]) or main(['data', 'list']))\n"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
+    run = loaded.python(["-c", start, str(folder), name], folder, env)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
+    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    said = listed(tmp_path, "moons.py", code, "moons+examples~1000")
+    assert "moons: Two moons" in said
+    assert "train: 1,000 (upper: 500, lower: 500)" in said
+    assert "natural groups: 2" in said
+
+
+def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
+    *_, code = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "config").mkdir()
+    table = (ROOT / "config" / "datasets.csv").read_text()
+    (row,) = re.findall(r"^    (flowers,.*)$", PAGE, re.M)
+    (tmp_path / "config" / "datasets.csv").write_text(f"{table}{row}\n")
+    (tmp_path / "config" / "config.yaml").write_text("scale: quick\nmirror: mine\n")
+    (tmp_path / "mine" / "flowers").mkdir(parents=True)
+    (tmp_path / "mine" / "flowers" / "flowers.csv").write_text(FLOWERS)
+    assert "train: 70 (lily: 23, rose: 47)" in listed(tmp_path, "flowers.py", code, "flowers")
+
+
+def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
+    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("scale: quick\ncomponents: [mine.py]\n")
+    (tmp_path / "flowers.csv").write_text(FLOWERS)
+    job = {"stage": "prepare", "dataset": {"name": "my_flowers"}, "raw": ".", "out": "data"}
+    own = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    done = loaded.python(["-m", "fedrepro", "job", json.dumps(job)], tmp_path, own)
+    assert done.returncode == 0, done.stderr
+    assert "my_flowers: train 60, validation 10, test 20" in done.stderr
+
+
+@pytest.mark.parametrize("scale", ["quick", "tiny"])
+def test_small_scales_download_nothing(scale: str) -> None:
+    """As docs/using.md says of them, whatever exhibits are drawn."""
+    exhibits = plan(scale, exhibits="all").exhibits.values()
+    runs = [run for exhibit in exhibits for run in exhibit.runs if run.scenario]
+    data = {one for run in runs for one in (run.scenario.dataset, public_data_of(run.method))}
+    assert runs
+    assert not [one.token for one in data if one and raw_files(one)]
+
+
+EXHIBIT_PAGE = (Path(__file__).parents[2] / "docs/adding-an-exhibit.md").read_text(encoding="utf-8")
+
+
+(EXHIBITS,), (PRINTED,) = (
+    re.findall(f"```{x}\n(.*?)```", EXHIBIT_PAGE, re.S) for x in ("yaml", "csv")
+)
+FILES = {"mine": ExhibitFile.model_validate(yaml.safe_load(EXHIBITS))}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+def test_its_exhibits_can_be_planned(scale):
+    made = Plan(Config(exhibits="all"), FILES, scale)
+    assert list(made.exhibits) == ["mine/figure-1", "mine/table-1"]
+    table = made.exhibit("mine/table-1")
+    assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
+    rates = {run.scenario.training["lr"] for run in table.runs}
+    assert rates == {0.01, 0.003, 0.001}
+    assert table_names(FILES)["paper/mine"] == ["table-1"]
+
+
+def test_printed_values_of_the_example_belong_to_cells_and_tuned_methods_can_be_planned(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(PRINTED)
+    values = read_published(path)
+    assert [value.tolerance for value in values] == [None, pytest.approx(0.0124), None]
+    require_cells([Plan(Config(), FILES, "paper").exhibit("mine/table-1")], values)
+    entries = yaml.safe_load(
+        "\n".join(re.findall(r"^    (- \{name: .*tune.*\})$", EXHIBIT_PAGE, re.M))
+    )
+    assert [entry["name"] for entry in entries] == ["average", "local", "raw"]
+    made = small(methods=entries, dataset={"name": "digits", "validation": 200})
+    assert all(run.tune for run in made.runs)
+    with pytest.raises(FedreproError, match="public sample of 200 examples"):
+        small(methods=entries, dataset={"name": "digits", "validation": 199})
+
+
+MODELS_PAGE = (ROOT / "docs" / "models.md").read_text()
+COUNTED = re.findall(
+    r"^\| `([^`]+)` \| .*? \| ([\d,]+)(?: on ([^|]+?)| with 80 codes)? \|", MODELS_PAGE, re.M
+)
+SHAPES = {
+    "MNIST": (28, 28),
+    "CIFAR-10": (3, 32, 32),
+    "spectrograms": (32, 32),
+    "32×32 images": (3, 32, 32),
+}
+
+
+@pytest.mark.parametrize(("token", "count", "data"), COUNTED)
+def test_numbers_of_parameters_are_those_of_the_networks(token, count, data):
+    model = parse_token("model", token)
+    shape, classes = SHAPES.get(data, (28, 28)), 10
+    if model.name == "char_lstm":
+        shape, classes = (80,), 80
+    if "pool_every~2+" not in token and token.endswith("padding~valid+pool_every~2"):
+        shape = (3, 32, 32)
+    found = Layout(network_of(model, shape, classes).shapes).numbers
+    assert f"{found:,}" == count
+
+
+def test_the_example_of_ones_own_model_trains(tmp_path, monkeypatch):
+    code = next(
+        code for code in re.findall(r"```python\n(.*?)```", MODELS_PAGE, re.S) if "hourgl" in code
+    )
+    (tmp_path / "hourglass.py").write_text(code)
+    monkeypatch.setenv(plugins.NAMED, str(tmp_path / "hourglass.py"))
+    made = jobs.divided(tmp_path, "iid+clients~2", trials="0")
+    made += ["--model", "hourglass+narrow~5", "--training", "sgd+epochs~1+init~fan_in"]
+    made += ["--clients", "0-1", "--out", tmp_path / "m"]
+    assert jobs.stage("train", *made) == 0
+    assert read_models([tmp_path / "m"], [0])[0].tensors["weight1"].shape == (2, 100, 5)
+    monkeypatch.setenv(plugins.NAMED, "")
+    assert "hourglass" not in components("model")
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder whose mirror holds an MNIST of 230 and 40 examples, and nothing else."""
+    config, mirror = tmp_path / "config", tmp_path / "mirror" / "mnist"
+    config.mkdir()
+    mirror.mkdir(parents=True)
+    (config / "config.yaml").symlink_to(ROOT / "config" / "config.yaml")
+    for (images, labels), count in ((TRAIN, 230), (TEST, 40)):
+        write_idx(mirror / images, np.full((count, 28, 28), 7, np.uint8))
+        write_idx(mirror / labels, (np.arange(count) % 10).astype(np.uint8))
+    table = pd.read_csv(ROOT / "config" / "datasets.csv", dtype=str, keep_default_na=False)
+    table["urls"] = ""
+    for at, file in table[table["name"] == "mnist"]["file"].items():
+        data = (mirror / file).read_bytes()
+        checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        table.loc[at, ["checksum", "bytes"]] = checksum, str(len(data))
+    table.to_csv(config / "datasets.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path / "mirror"))
+    return tmp_path
+
+
+def test_the_list_works_before_anything_is_fetched(workplace, capsys):
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    for name, item in components("dataset").items():
+        assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
+    assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
+    assert "no checksum known" in said
+    assert "None is prepared yet: fedrepro data fetch NAME, or --all." in said
+
+
+def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
+    assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
+    folder = workplace / "results" / "tiny" / "prepare"
+    assert "mnist+validation~30: prepared in" in capsys.readouterr().out
+    info = json.loads(next(folder.glob("mnist-*/dataset.json")).read_text())
+    assert sum(info["counts"]["validation"]) == 30
+    assert [source["form"] for source in info["sources"]] == ["publisher"] * 4
+    assert main(["data", "list", "--scale", "tiny"]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "image of 28×28, uint8; licence: CC BY-SA 3.0",
+        "train: 200 (0: 20, 1: 20, 2: 20,",
+        "validation: 30 (0: 3,",
+        f"sha256 of the arrays: {info['sha256']}",
+        "regression of 2, float32",
+        "natural groups: 2",
+    ):
+        assert words in said
+    assert main(["data", "list", "--scale", "quick"]) == 0
+    assert "None is prepared yet" in capsys.readouterr().out
+
+
+def test_what_is_ready_is_not_prepared_again(workplace, capsys, monkeypatch):
+    assert main(["data", "fetch", "digits"]) == 0
+    path = next((workplace / "results").rglob("dataset.json"))
+    before = path.stat().st_mtime_ns
+    assert main(["data", "fetch", "digits"]) == 0
+    assert "digits: ready in" in capsys.readouterr().out
+    assert path.stat().st_mtime_ns == before
+    # other versions or parameters under the same name are made anew
+    info = json.loads(path.read_text())
+    info["provenance"]["resolved"] = "digits;v0;test~360"
+    path.write_text(json.dumps(info))
+    assert main(["data", "fetch", "digits"]) == 0
+    assert "digits: prepared in" in capsys.readouterr().out
+
+
+def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
+    assert main(["data", "fetch", "--all"]) == 2
+    out, err = capsys.readouterr()
+    for name in ("digits", "mnist", "p2p_nodes"):
+        assert f"{name}: prepared in" in out
+    for name in ("cifar10", "fashion_mnist", "ham10000", "shakespeare", "speech_commands"):
+        assert f"of data set '{name}'" in err
+    assert "cifar-10/cifar-10-python.tar.gz or cifar-10/cifar-10-batches-py.tar.xz" in err
+    assert not list(workplace.rglob("*.tmp"))
+
+
+def test_damaged_sets_are_named_mistakes_are_sentences_and_the_others_are_listed(workplace, capsys):
+    for words, sentence in (
+        ([], "name one or more data sets, or give --all"),
+        (["digits", "--all"], "name one or more data sets, or give --all"),
+        (["mnist+features~lite1"], "did you mean 'lite0'"),
+    ):
+        assert main(["data", "fetch", *words]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["data", "fetch", "digits", "p2p_nodes"]) == 0
+    path = next((workplace / "results").rglob("digits-*/test_x.npy"))
+    path.write_bytes(b"")
+    capsys.readouterr()
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert f"{path.parent.name}/test_x.npy cannot be read" in said
+    assert "regression of 2" in said

@@ -1,0 +1,184 @@
+"""What an exhibit cannot say of methods, choices, graphs, tuning and drawing is one sentence."""
+
+from __future__ import annotations
+
+import pytest
+from small_exhibits import file_of
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.config import Config
+from fedrepro.planning.plan import Plan
+
+ONE = {"partition.clients": [2]}
+TWO = [{"name": "average", "label": "A"}, {"name": "local", "label": "B"}]
+
+
+def method(name, **entry):
+    return {"methods": [{"name": name, "label": "M", **entry}]}
+
+
+def aside(**values):
+    return {"partition": {"name": "iid", **values}}
+
+
+OFF_TRAIN = {"metric": "accuracy", "split": "train"}
+CHOICES = [
+    ("best", "the rules of choice are pooled_train, client_train, server"),
+    ({"metric": "accuracy", "split": "test"}, "no other split may be"),
+    ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
+    ({"metric": "accuracy"}, "split"),
+    (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area', 'half' or 'race'"),
+    (None, "say how one is chosen .choose: pooled_train or client_train or server"),
+]
+SET_ASIDE = [
+    ("server", {"validation": 0}, "give it validation, a number, with validation_at: server"),
+    ("public", {"validation": 20}, "give it public, a number$"),
+    ("client_validation", {"validation": 20}, "a number, with validation_at: clients"),
+]
+CHOSEN = [
+    *((method("downpour_sgd", rounds=[2, 3], choose=rule), told) for rule, told in CHOICES),
+    *(
+        (
+            method("downpour_sgd", rounds=[2, 3], choose=rule) | aside(**values),
+            f"'M' reads the examples of .*{told}",
+        )
+        for rule, values, told in SET_ASIDE
+    ),
+    (method("pfnm", sigma2=[0.1, 1.0], choose=OFF_TRAIN | {"over": "best"}), "has no rounds"),
+    (method("scaffold") | {"training": {"name": "adam"}}, "defined with the training sgd only"),
+    (method("fednova") | {"training": {"name": "adam"}}, "defined with the training sgd only"),
+    (method("ties") | {"training": {"name": "adam"}}, "each client draws its own: set shared_init"),
+]
+
+PAIR = [TWO[1], {"name": "uniform_ensemble", "label": "U"}, TWO[0] | {"paired_with": "B"}]
+FEW = {"paired": True, "trials": 5, "trials_of": {"A": 2}}
+PAIRED = [
+    ({"methods": [*PAIR[:2], TWO[0]]}, "say by `paired_with` which method"),
+    ({"methods": [*PAIR[:2], TWO[0] | {"paired_with": "V"}]}, "of B, U, A"),
+    ({"trials_of": {"A": 2, "B": 4}}, "'B' has 4 of 5 trials"),
+    ({"paired": False}, r"'A' has 2 trials where others have 5.*paired: true"),
+    ({"drawing": "accuracy-against-size"}, "not accuracy-against-size"),
+]
+
+ENTRIES = [
+    *(
+        (method("downpour_sgd", choose="server", **entry), told)
+        for entry, told in (
+            ({"settings": [{"rounds": [2, 3]}]}, "lists several values"),
+            ({"settings": [{"rouns": 2}]}, "did you mean 'rounds'"),
+            ({"rounds": [2, 3], "messages": ["averaged", "sequential"]}, "one by one"),
+        )
+    ),
+    (
+        method("average", training={"lr": 0.2}) | {"sweep": {"training.lr": [0.1, 0.3]}},
+        "sets the training's lr, which the exhibit sweeps",
+    ),
+    ({"cases": {"one": {"label": "one", "without": ["Z"]}}}, "unknown method 'Z'"),
+    (
+        {"methods": TWO, "paired": True, "trials_of": {"b": 3}},
+        "unknown method 'b' in trials_of of small/x.* known are A, B",
+    ),
+    (
+        {
+            "methods": TWO,
+            "cases": {"one": {"label": "1", "methods": [{**TWO[0], "reference": True}]}},
+        },
+        "has another `reference` than in the other cases",
+    ),
+]
+
+GOSSIP = method("gossip_sgd") | {"sweep": ONE}
+SWAPPED = {"name": "matrix", "rows": ["0_1", "1_0"]}
+GRAPHS = [
+    ({}, r"works on a graph, and there is none; name one, as in graph: \{name: r"),
+    ({"sweep": {"graph.weights": ["uniform"]}}, "sweeps graph.weights and has no"),
+    ({"graph": {"name": "rign"}}, "unknown graph 'rign'.*did you mean 'ring'"),
+    ({"graph": SWAPPED}, "period"),
+]
+
+
+def race(choose="race", **entry):
+    given = {"rounds": 40, "training": {"lr": [0.05, 0.1, 0.2]}, **entry, "choose": choose}
+    return method("fedavg", **given)
+
+
+BY_LOSS = {"race": 8, "metric": "train_loss"}
+RACES = [
+    (race() | aside(validation=0), "sets none aside: give it validation"),
+    (race() | aside(validation=20, validation_at="clients"), "with validation_at: server"),
+    (race({"race": 41}), "over 41 rounds, but a run ends after 40"),
+    (race({"race": 8, "over": "best"}), "leave out `over`"),
+    (race(BY_LOSS), "decided by accuracy on server_validation, not by train_loss"),
+    (race(rounds=[10, 20], training={}), "run for one number of rounds"),
+    (method("pfnm", sigma2=[0.1, 1.0], choose="race"), "has no rounds"),
+    (race(until=1.0), "less than 1"),
+    (race("server", until=0.9), "at rounds that test data decide"),
+]
+
+DIGITS = {"dataset": {"name": "digits", "validation": 200}, "partition": {"name": "by_label"}}
+SIZES = {**ONE, "tune.examples": [50, 100]}
+TUNINGS = [
+    (method("raw"), "'raw' works on the public sample alone: give it one by"),
+    (method("average"), "it sweeps tune.examples, but none of its methods has a tune"),
+    (method("average", tune={"examples": 5}), "sets the tuning's examples, which"),
+    (method("average", tune={"lr": [0.1, 0.01]}), "several values of lr; say how"),
+    (
+        method("average", tune={}) | {"sweep": {**ONE, "tune.examples": [50, 201]}},
+        "'M': a public sample of 201 exa",
+    ),
+    (
+        method("average", tune={}) | {"dataset": {"name": "digits"}},
+        "'M' works on validation examples of clients, and",
+    ),
+    (method("downpour_sgd", tune={}), "rounds, and only one-shot models"),
+    (
+        method("average", training={"lr": [0.1, 1.0]}, tune={"lr": [0.1, 0.2]}),
+        "parameter 'lr' of its own, so that it would be hard to tell from that of its tuning",
+    ),
+]
+
+AGAINST_ROUNDS = method("fedavg", rounds=6) | {"drawing": "accuracy-against-rounds"}
+NINE = {f"c{k}": {"label": f"{k}", "training": {"lr": k / 9}} for k in range(1, 10)}
+MAPS, SHOWN = {"drawing": "heat-maps"}, method("pfnm", show=["sigma2"], sigma2=[0.1, 1])
+CLOSE = {"drawing": "accuracy-close-up", "methods": TWO}
+TWO_SWEPT = {"partition.clients": [2, 4], "training.epochs": [1, 2]}
+DRAWINGS = [
+    (AGAINST_ROUNDS, "so its sweep has one value"),
+    (AGAINST_ROUNDS | {"sweep": ONE, "cases": NINE}, "at most 8, not 9"),
+    (MAPS | {"methods": TWO}, "heat maps are of one method that shows every value"),
+    (MAPS | SHOWN | {"sweep": ONE}, "heat maps need two parameters that vary"),
+    (CLOSE | {"sweep": TWO_SWEPT}, "drawn against one swept parameter, but 2 of its sweep vary"),
+    *(
+        ({"methods": TWO, "drawing": {"name": "table", **given}}, told)
+        for given, told in (
+            ({"rows": ["clients"]}, "'method' takes several values"),
+            (
+                {"rows": ["method", "size"]},
+                "has 'size' in rows or columns; what it has is method",
+            ),
+            ({"rows": ["method"], "columns": ["clients", "method"]}, "has 'method' twice"),
+            ({"metric": "acc"}, "the metrics are accuracy"),
+            ({"metric": "seconds", "split": ""}, "'average' has no rounds"),
+        )
+    ),
+    (
+        method("fedavg", rounds=[2, 3], choose="server")
+        | {"drawing": {"metric": "seconds", "split": ""}, "sweep": ONE},
+        "'fedavg' has several settings",
+    ),
+]
+REFUSED = [
+    *(CHOSEN + ENTRIES + RACES + DRAWINGS),
+    *((FEW | {"methods": PAIR} | settings, told) for settings, told in PAIRED),
+    *((GOSSIP | settings, told) for settings, told in GRAPHS),
+    *((DIGITS | {"sweep": SIZES} | settings, told) for settings, told in TUNINGS),
+]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), REFUSED)
+def test_what_an_exhibit_cannot_say_is_one_sentence_that_says_where(settings, sentence):
+    with pytest.raises(FedreproError, match=sentence) as caught:
+        Plan(Config(), {"small": file_of(**settings)}, "quick").exhibit("small/x")
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "config/exhibits/small.yaml, x at scale quick" in said or "small/x" in said
