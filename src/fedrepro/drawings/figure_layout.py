@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, line_styles, text_width, trials_text
-from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
+from fedrepro.planning.figure_interface import CASE, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ SYMBOLS = {
     "sigma2": "σ²",
     "sigma02": "σ₀²",
     "gamma0": "γ₀",
+    "epsilon": "ε",
     "clients": "clients J",
     "hidden": "hidden units",
     "popularity": "factor on popularity",
     "count_cap": "cap on counts",
-    "epsilon": "ε",
     "epsilon_first": "ε of the first client",
     "examples": "public images",
 }
@@ -72,12 +72,16 @@ def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
 
     If lists of layer widths differ in length, the axis is the number of layers.
     """
-    values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
-    key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
+    shown = planned(exhibit)
+    key = (shown.varied or shown.axis)[0]
     if key == "hidden":
-        deep = len({str(text).count("@") for text in values[key]}) > 1
+        deep = len({str(text).count("@") for text in shown.values(key)}) > 1
         return key, "hidden layers C" if deep else "hidden units", "C"
     return key, parameter_title(key), "J" if key == "clients" else key
+
+
+def planned(exhibit: Exhibit) -> Planned:
+    return Planned(exhibit.measures, [point.values for point in exhibit.points])
 
 
 def positions(column: pd.Series) -> pd.Series:
@@ -89,27 +93,16 @@ def positions(column: pd.Series) -> pd.Series:
     return (layers if layers.max() > 1 else column).astype(float)
 
 
-def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
-    """Return {swept parameter of a figure or table: its distinct values}."""
-    return {
-        key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
-        for key in exhibit.swept
-    }
-
-
 def parameter_title(key: str) -> str:
     """Return how figures write the name of the parameter `key`, such as σ² for sigma2."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
-def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios in a figure's csv, such as data sets; [] if it has one."""
-    return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
-
-
-def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
-    """Return the csv's rows of a scenario; "" stands for all."""
-    return numbers[numbers[CASE] == case] if case else numbers
+def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Split a figure's csv by labels of scenarios, such as data sets; {"": all} if it has one."""
+    if CASE not in numbers:
+        return {"": numbers}
+    return {str(case): rows for case, rows in numbers.groupby(CASE, sort=False)}
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
@@ -135,12 +128,11 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
     A method over 0.15 below the best one does not widen it. A reference (a bound, unranked) is in
     it if at most 0.05 below the other methods. A single line is shown with its whole band.
     """
-    known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
-    if len(known) < 2:
-        bands = [line.band for line in known.values()]
+    means = {k: np.array(line.mean) for k, line in accuracy.items() if np.isfinite(line.mean).all()}
+    if len(means) < 2:
+        bands = [accuracy[label].band for label in means]
         return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    means = {label: np.array(line.mean) for label, line in known.items()}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
     good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= COLLAPSE).all()]
     low = np.min(good or rivals)
@@ -201,11 +193,12 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
     Methods that do not have the usual number of trials are listed with their own.
     """
     counts = {
-        label: tuple(sorted({p.trials[label] for p in exhibit.points if label in p.trials}))
-        for label in (measure.label for measure in exhibit.measures)
+        measure.label: tuple(sorted({p.trials.get(measure.label, 0) for p in exhibit.points} - {0}))
+        for measure in exhibit.measures
     }
     usual = max(counts.values(), key=list(counts.values()).count)
-    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
+    values = {key: planned(exhibit).values(key) for key in exhibit.swept}
+    lone = {key: distinct[0] for key, distinct in values.items() if len(distinct) == 1}
     names = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
     fixed = [f"{v}" if key == CASE else f"{names[key]} = {v}" for key, v in lone.items()]
     others = {label: trials for label, trials in counts.items() if trials != usual}
@@ -263,7 +256,7 @@ def percents(share: float, place: object = None) -> str:
     return f"{100 * share:.6g}"
 
 
-def legend_rows(labels: Sequence[str], least: int = 2) -> int:
+def legend_rows(labels: Sequence[str], least: int) -> int:
     """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(LEGEND_COLUMNS, 1, -1):
@@ -275,50 +268,44 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
     return max(2, len(labels))
 
 
-def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return {method label: its name in a legend}; "(paired)" marks a method with fewer trials."""
-    names = {measure.label: measure.label for measure in exhibit.measures}
-    return names | {label: pair.name for label, pair in exhibit.pairs.items()}
-
-
 def sheet(
     exhibit: Exhibit,
     height: float,
     rows: int,
     columns: int,
     *,
+    look: Mapping[str, LineStyle] | None = None,
     foot: float = 0.08,
     bottom: float = 0.95,
     **sides: float,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure with headings, axes in rows and columns, and a legend of all methods.
+    """Make a figure with headings, axes in rows and columns, and a legend.
 
+    The legend has all methods in two rows or more, or `look`, styles by name, in one row or more.
     `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
-    for a legend of two rows; a larger one adds to them. `sides` are lengths for `grid_of` (axes).
+    for two rows; other legends change them. `sides` are lengths for `grid_of` (axes).
     """
-    names = names_of(exhibit)
-    legend_lines = legend_rows(list(names.values()))
-    added = LEGEND_ROW * (legend_lines - 2)
-    drawn = new_figure(height + added)
-    look = line_styles(exhibit.measures)
-    legend(drawn, {names[label]: style for label, style in look.items()}, foot, legend_lines)
-    headings(drawn, exhibit)
-    return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
-
-
-def legend(drawn: Figure, look: Mapping[str, LineStyle], bottom: float, rows: int) -> None:
-    """Draw a legend of styles by name in `rows` rows, `bottom` inches above the lower edge."""
     from matplotlib.lines import Line2D
 
+    least = 1 if look else 2
+    if look is None:  # a method with fewer trials than others is marked "(paired)"
+        names = {label: pair.name for label, pair in exhibit.pairs.items()}
+        styles = line_styles(exhibit.measures)
+        look = {names.get(label, label): style for label, style in styles.items()}
+    legend_lines = legend_rows([*look], least)
+    added = LEGEND_ROW * (legend_lines - 2)
+    drawn = new_figure(height + added)
     drawn.legend(
         handles=[Line2D([], [], label=label, **style.line) for label, style in look.items()],
         loc="lower center",
-        bbox_to_anchor=(0.5, bottom / drawn.get_figheight()),
-        ncols=math.ceil(len(look) / rows),
+        bbox_to_anchor=(0.5, foot / drawn.get_figheight()),
+        ncols=math.ceil(len(look) / legend_lines),
         handlelength=3.4,
         columnspacing=1.6,
         labelspacing=0.4,
     )
+    headings(drawn, exhibit)
+    return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
 
 
 # -------------------------------------------------------------------------------------- images
@@ -353,15 +340,10 @@ class Figured(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        return render_figure(exhibit, numbers)
-
-
-def render_figure(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw a figure from its csv `numbers`; return {suffix, .svg or .png: image as bytes}."""
-    title = f"{exhibit.settings.title}: {data_title(exhibit)}"
-    with rules():
-        drawn = figure(exhibit, numbers)
-        return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
+        title = f"{exhibit.settings.title}: {data_title(exhibit)}"
+        with rules():
+            drawn = figure(exhibit, numbers)
+            return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from fedrepro.core.metrics import all_metrics, metrics_of
-from fedrepro.drawings import figure_layout
+from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.style import CASES, HEARD, LineStyle, line_styles
 from fedrepro.planning.figure_interface import (
     CASE,
@@ -75,7 +75,7 @@ class Panel(Strict):
         x = rows.get(self.along, case)
         if self.along == CASE:
             case, x = (case.str.extract(NUMBER)[part] for part in (0, 1))
-        rows = rows.assign(x=figure_layout.positions(x), line=case)
+        rows = rows.assign(x=layout.positions(x), line=case)
         if self.of:
             whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
             base = whole.reindex(rows.set_index(["line", "x"]).index).to_numpy()
@@ -83,16 +83,16 @@ class Panel(Strict):
         by_line = rows.groupby(["line", "method"], sort=False)
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
-    def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, figure_layout.Line]:
+    def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, layout.Line]:
         """Return {(scenario, label of a method): line of this panel}, in the order of methods.
 
         A reference (bound, unranked) with equal lines in all scenarios has one, of scenario "".
         """
         rows = self.rows(numbers, self.metric, self.split)
-        found = {key: figure_layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
+        found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
         found = {key: line for key, line in found.items() if len(line.x) > 1} or found
-        made: dict[Key, figure_layout.Line] = {}
-        once: dict[Key, figure_layout.Line] = {}
+        made: dict[Key, layout.Line] = {}
+        once: dict[Key, layout.Line] = {}
         for measure in exhibit.measures:
             own = {key: line for key, line in found.items() if key[1] == measure.label}
             alike = [line for line in own.values() if line == next(iter(own.values()))]
@@ -106,7 +106,7 @@ class Panel(Strict):
         self,
         axes: Axes,
         numbers: pd.DataFrame,
-        lines: Mapping[Key, figure_layout.Line],
+        lines: Mapping[Key, layout.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
         """Draw `lines` in style `look`, and dots, upright lines and the bound as the panel says."""
@@ -117,15 +117,12 @@ class Panel(Strict):
             axes.set(**{f"{side}scale": "log"})
             axis: Any = axes.xaxis if side == "x" else axes.yaxis
             axis.set_major_locator(LogLocator(subs=(1,) if of_rounds else (1, 2, 5)))
-            axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+            axis.set_major_formatter("{x:,.10g}")
+        layout.draw_lines(axes, lines, look, markers=MARKERS if of_rounds and not log_x else 0)
         if of_rounds and not log_x:
             axes.locator_params("x", nbins=5, steps=[1, 2, 5, 10], integer=True)
-        figure_layout.draw_lines(
-            axes, lines, look, markers=MARKERS if of_rounds and not log_x else 0
-        )
-        if of_rounds and log_x:  # as far apart on each line
-            for curve in axes.get_lines():
-                curve.set_markevery(1 / (MARKERS + 1))
+        for curve in axes.get_lines() if of_rounds and log_x else ():
+            curve.set_markevery(1 / (MARKERS + 1))  # as far apart on each line
         dotted: set[float] = set()
         by_line = self.rows(numbers, self.dots) if self.dots else {}
         for key in filter(by_line.__contains__, lines):
@@ -146,13 +143,13 @@ class Panel(Strict):
                     axes.axvline(value, color=look[key].colour, linestyle=style, **thin)
         if self.bound == "x":
             axes.set_xlim(axes.get_xlim())
-            axes.axline((0, 0), slope=1, color=figure_layout.SOFT, linestyle=":", **thin)
+            axes.axline((0, 0), slope=1, color=layout.SOFT, linestyle=":", **thin)
         elif self.bound is not None:
-            axes.axhline(self.bound, color=figure_layout.SOFT, linestyle=":", **thin)
+            axes.axhline(self.bound, color=layout.SOFT, linestyle=":", **thin)
 
 
 @drawing("lines")
-class Lines(figure_layout.Figured):
+class Lines(layout.Figured):
     """A figure of metrics, a panel for each, with a line per scenario (data set) and method.
 
     Bands are one standard deviation over trials. A line is left out if it has several numbers at
@@ -207,20 +204,18 @@ class Lines(figure_layout.Figured):
         look = _looks(exhibit, list(dict.fromkeys(key for found in lines for key in found)))
         named = {_name(exhibit, key): style for key, style in look.items()}
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
-        rows, high = figure_layout.legend_rows([*named], least=1), -(-len(lines) // columns)
-        bottom = 0.6 + figure_layout.LEGEND_ROW * rows
-        figure = figure_layout.new_figure((AROUND + HIGH) * high + bottom)
-        figure_layout.legend(figure, named, 0.08, rows)
-        figure_layout.headings(figure, exhibit)
-        sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": bottom, "between": AROUND}
-        every = [*itertools.chain(*figure_layout.grid_of(figure, high, columns, **sides))]
+        rows = -(-len(lines) // columns)
+        sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": 0.9, "between": AROUND}
+        height = (AROUND + HIGH) * rows + 0.9
+        figure, grid = layout.sheet(exhibit, height, rows, columns, look=named, **sides)
+        every = [*itertools.chain(*grid)]
         units: dict[tuple[str, str, bool], list[Axes]] = {}
         for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
             metric = all_metrics()[panel.metric]
             panel.draw(axes, numbers, found, look)
             share = bool(panel.of) or metric.unit.startswith("share of")
             if share and "y" not in panel.log:
-                figure_layout.percent(axes)
+                layout.percent(axes)
                 least, most = axes.get_ylim()
                 axes.set_ylim(max(least, -0.03), min(most, 1.03))
             elif metric.unit == "bytes":
@@ -228,9 +223,9 @@ class Lines(figure_layout.Figured):
             if panel.zero:
                 axes.set_ylim(bottom=0)
             title = panel.title or f"{metric.title[0].upper()}{metric.title[1:]}"
-            axes.set_title(f"{figure_layout.LETTERS[at]}  {title}{' (%)' * share}", loc="left")
+            axes.set_title(f"{layout.LETTERS[at]}  {title}{' (%)' * share}", loc="left")
             along = {ROUND: "communication rounds"}.get(panel.along, panel.along)
-            axes.set_xlabel(panel.x_label or figure_layout.parameter_title(along))
+            axes.set_xlabel(panel.x_label or layout.parameter_title(along))
             scale = panel.of, metric.unit or panel.metric, "y" in panel.log
             units.setdefault(scale, []).append(axes)
         for same in units.values():
