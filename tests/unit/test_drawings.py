@@ -19,7 +19,7 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
-from fedrepro.drawings.exhibits.heat_maps import pair_maps, varied
+from fedrepro.drawings.exhibits.metrics import pair_maps
 from fedrepro.drawings.figure_layout import Line, by_case, close_up, figure, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
@@ -89,7 +89,7 @@ def test_a_figure_against_rounds_has_every_measured_round_and_level_lines():
 
 def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
     exhibit, numbers = numbers_of("s-figure-4a", scale="quick")
-    maps = pair_maps(exhibit, *varied(exhibit, numbers))
+    maps, _ = pair_maps(exhibit, numbers)
     pairs = list(itertools.combinations(("sigma2", "sigma02", "gamma0"), 2))
     assert [(one.across, one.up) for one in maps] == pairs
     assert [one.held for one in maps] == [{"gamma0": 1.0}, {"sigma02": 10.0}, {"sigma2": 1.0}]

@@ -1,30 +1,21 @@
-"""Draw lines of several metrics, a panel each, against rounds, a parameter or a number."""
+"""Draw any metric: lines against rounds, a parameter or a number; heat maps of two parameters."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from fedrepro.core.metrics import all_metrics, metrics_of
 from fedrepro.drawings import figure_layout as layout
-from fedrepro.drawings.style import CASES, HEARD, LineStyle, line_styles
-from fedrepro.planning.figure_interface import (
-    CASE,
-    ROUND,
-    MetricName,
-    Planned,
-    Strict,
-    drawing,
-    final,
-    is_number,
-    select_series,
-)
-from fedrepro.planning.figure_interface import PANELS as MOST
+from fedrepro.drawings.style import CASES, FAR, HEARD, LineStyle, line_styles
+from fedrepro.planning import figure_interface as checks
+from fedrepro.planning.figure_interface import CASE, ROUND, MetricName, drawing, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -41,7 +32,7 @@ NUMBER = re.compile(r"^(.*?),? *(\d+(?:\.\d+)?)\D*$")  # in a case, such as "rin
 Key = tuple[str, str]  # case ("" without cases) and label of a method
 
 
-class Panel(Strict):
+class Panel(checks.Strict):
     """One panel of a figure of lines: a metric, against rounds or the values of a parameter."""
 
     metric: MetricName = Field(description="the number that is drawn")
@@ -70,7 +61,7 @@ class Panel(Strict):
         """Return {(scenario, method): csv rows of a metric}, with a new column `x` of positions."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
-        rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
+        rows = rows[rows[ROUND].notna()] if of_rounds else checks.final(rows)
         case = rows[CASE].astype(str) if CASE in rows else rows["method"].map(lambda _: "")
         x = rows.get(self.along, case)
         if self.along == CASE:
@@ -91,13 +82,12 @@ class Panel(Strict):
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
         found = {key: line for key, line in found.items() if len(line.x) > 1} or found
-        made: dict[Key, layout.Line] = {}
-        once: dict[Key, layout.Line] = {}
+        made, once = dict[Key, layout.Line](), dict[Key, layout.Line]()
         for measure in exhibit.measures:
             own = {key: line for key, line in found.items() if key[1] == measure.label}
-            alike = [line for line in own.values() if line == next(iter(own.values()))]
-            if measure.reference and 0 < len(alike) == len(own):
-                once["", measure.label] = alike[0]
+            first = next(iter(own.values()), None)
+            if measure.reference and first and all(line == first for line in own.values()):
+                once["", measure.label] = first
             else:
                 made |= own
         return made | once
@@ -157,14 +147,14 @@ class Lines(layout.Figured):
     """
 
     panels: list[Panel] = Field(
-        min_length=1, max_length=MOST, description="what is drawn, a panel for each"
+        min_length=1, max_length=checks.PANELS, description="what is drawn, a panel for each"
     )
 
     @property
     def by_rounds(self) -> bool:  # type: ignore[override]
         return any(panel.along == ROUND for panel in self.panels)
 
-    def reasons(self, shown: Planned) -> Iterator[str]:
+    def reasons(self, shown: checks.Planned) -> Iterator[str]:
         known = {name for measure in shown.measures for name in metrics_of(measure.spec)}
         settings = [key for measure in shown.measures for key in measure.show]
         labels = [str(case) for case in shown.values(CASE)]
@@ -185,7 +175,7 @@ class Lines(layout.Figured):
                     if panel.along in measure.show:
                         values += [setting[panel.along] for setting in measure.settings]
                 deep = panel.along == "hidden" and len({str(x).count("@") for x in values}) > 1
-                if not deep and not all(is_number(str(value)) for value in values):
+                if not deep and not all(checks.is_number(str(value)) for value in values):
                     yield f"it is drawn along '{panel.along}', whose values are not all numbers"
             elif shown.varied:
                 yield f"it is drawn against rounds, and {shown.varied[0]} varies: sweep nothing"
@@ -253,3 +243,162 @@ def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
         (case, method): (by_case if method == first else later).get(case, looks[method])
         for case, method in keys
     }
+
+
+CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd over trials
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A metric that heat maps show: its name, split and title, and how its values are written."""
+
+    metric: str
+    split: str
+    title: str
+    scale: float
+    form: str
+
+    def text(self, value: float) -> str:
+        return self.form.format(self.scale * value)
+
+
+@dataclass(frozen=True)
+class Map:
+    """One heat map: the parameters on its axes (`across`, `up`), and constant others (`held`)."""
+
+    across: str
+    up: str
+    held: dict[str, float]
+
+    def table(self, rows: pd.DataFrame, metric: str, split: str, what: str) -> pd.DataFrame:
+        """Return column `what` of the csv for a metric, by self.up (rows) and self.across."""
+        cells = select_series(rows, metric, split)
+        for key, value in self.held.items():
+            cells = cells[cells[key].astype(float) == value]
+        return cells.pivot(index=self.up, columns=self.across, values=what)
+
+    def draw(
+        self,
+        axes: Axes,
+        rows: pd.DataFrame,
+        shade: Shade,
+        limits: tuple[float, float],
+        where: str | None,
+    ) -> None:
+        """Draw means as cells, with colours between `limits`.
+
+        Below each mean is its sd or, with `where`, the name of a metric that is 1 in trials that
+        succeed, how many did; a cell without any is crossed.
+        """
+        table = self.table(rows, shade.metric, shade.split, "mean")
+        if where:
+            met = self.table(rows, where, "", "by_trial").map(lambda text: str(text).split())
+            words = met.map(lambda one: f"{one.count('1')} of {len(one)}")
+            below, small = words.mask(met.map(lambda one: {*one} == {"1"}), ""), 5.5
+        else:
+            sds = self.table(rows, shade.metric, shade.split, "sd")
+            below, small = sds.map(lambda sd: f"± {shade.text(sd)}").mask(sds.isna(), ""), 4.8
+        failed = below.map(lambda text: text.startswith("0 of "))
+        shown = table.astype(float).mask(failed).to_numpy()
+        axes.pcolormesh(shown, cmap="cividis", vmin=limits[0], vmax=limits[1])
+        axes.grid(False)
+        axes.set_xticks(np.arange(table.shape[1]) + 0.5, [f"{v:g}" for v in table.columns])
+        axes.set_yticks(np.arange(table.shape[0]) + 0.5, [f"{v:g}" for v in table.index])
+        axes.tick_params(length=0)
+        axes.set_xlabel(layout.parameter_title(self.across), labelpad=1)
+        others = " of the other clients" if self.across == f"{self.up}_first" else ""
+        axes.set_ylabel(layout.parameter_title(self.up) + others, labelpad=2)
+        held = [f"{layout.parameter_title(key)} = {value:g}" for key, value in self.held.items()]
+        title = "; ".join(filter(None, (shade.title, ", ".join(held))))
+        axes.set_title(title, loc="left", fontsize=7)
+        for (row, column), value in np.ndenumerate(table.to_numpy(float)):
+            second = below.iat[row, column]
+            texts = [(0.68 if second else 0.5, 6.5, shade.text(value)), (0.25, small, second)]
+            if crossed := failed.iat[row, column]:
+                cross: dict[str, Any] = {"color": FAR, "markersize": 8, "markeredgewidth": 1.8}
+                axes.plot(column + 0.5, row + 0.66, "x", **cross)
+                texts = [(0.25, 5.5, shade.text(value))]
+            dark = value - limits[0] < 0.55 * (limits[1] - limits[0]) and not crossed
+            look: dict[str, Any] = {"color": "white" if dark else "black", "va": "center"}
+            for up, points, text in texts:
+                axes.text(column + 0.5, row + up, text, fontsize=points, ha="center", **look)
+
+
+@drawing("heat-maps")
+class HeatMaps(layout.Figured):
+    """A figure of accuracy and model size over each pair of a method's varied parameters.
+
+    Accuracy has a row of maps, and size another; the two maps of a single pair are side by side.
+    """
+
+    split: Literal["train", "test"] = Field("train", description="split of the accuracies")
+    sizes: bool = Field(True, description="maps of the size of the model too")
+    where: MetricName | None = Field(
+        None, description="a metric that is 1 in trials that succeed; without any a cell is crossed"
+    )
+
+    def reasons(self, shown: checks.Planned) -> Iterator[str]:
+        showing = [measure for measure in shown.measures if measure.show]
+        if len(showing) != 1 or shown.cases:
+            yield (
+                "heat maps are of one method that shows every value of a parameter (show: [...]), "
+                f"without cases; {len(showing)} of its methods do"
+            )
+            return
+        (measure,) = showing
+        if len(shown.varied) + len(measure.show) < 2:
+            yield "heat maps need two parameters that vary; show one more, or sweep one"
+        if self.split not in measure.evaluate:
+            yield f"'{measure.spec.name}' is not measured on the split {self.split} of heat maps"
+        if self.where and self.where not in metrics_of(measure.spec):
+            yield f"'{measure.spec.name}' does not report {self.where}"
+        for key in shown.varied:
+            if not all(checks.is_number(str(value)) for value in shown.values(key)):
+                yield f"heat maps are drawn along numbers, which those of '{key}' are not"
+        yield from checks.numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        (maps, rows), size = pair_maps(exhibit, numbers), exhibit.size
+        name = "training" if self.split == "train" else "test"
+        shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
+        if self.sizes:
+            form = "{:.0f}" if size.factor == 1 else "{:.2g}"
+            shades.append(Shade(size.metric, "", size.title.lower(), size.factor, form))
+        columns = len(maps) if len(maps) > 1 else len(shades)
+        tall = max(rows[panel.up].nunique() for panel in maps)
+        lines = len(maps) * len(shades) // columns
+        high = max((TALL if self.where else CELL) * tall, 1.0)
+        drawn = layout.new_figure(0.85 + lines * (high + 0.55) + 0.05)
+        margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42, "between": 0.62}
+        axes = itertools.chain(*layout.grid_of(drawn, lines, columns, **margins))
+        for shade in shades:
+            # one colour scale for all maps of a metric, a point wide at least against noise
+            means = [panel.table(rows, shade.metric, shade.split, "mean") for panel in maps]
+            low = min(float(table.to_numpy(float).min()) for table in means)
+            high = max(float(table.to_numpy(float).max()) for table in means)
+            low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
+            for panel in maps:
+                panel.draw(next(axes), rows, shade, (low, high), self.where)
+        layout.headings(drawn, exhibit)
+        return drawn
+
+
+def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
+    """Return a heat map for each pair of a method's varied parameters, and the method's csv rows.
+
+    Other parameters are held at their default, or else at a middle value.
+    """
+    (measure,) = (measure for measure in exhibit.measures if measure.show)
+    rows = checks.final(numbers)
+    rows = rows[rows["method"] == measure.label]
+    several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
+    defaults = measure.spec.component.spec().values
+    held = {}
+    for key in several:
+        values, default = rows[key].astype(float).unique().tolist(), defaults.get(key)
+        held[key] = float(default) if default in values else values[len(values) // 2]  # type: ignore[arg-type]
+    maps = [
+        Map(a, b, {key: value for key, value in held.items() if key not in (a, b)})
+        for a, b in itertools.combinations(several, 2)
+    ]
+    return maps, rows
