@@ -104,14 +104,6 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
     return rewards
 
 
-def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Return the posterior means of atoms (common units): natural / precision.
-
-    `natural` sums value · precision over the prior and an atom's units. Source: PFNM, equation (5).
-    """
-    return natural / precision
-
-
 @dataclass(frozen=True)
 class Prior:
     """The Gaussian prior of an atom: variance, means of weights to classes (Q,), of others (P,)."""
@@ -150,7 +142,8 @@ class Atoms:
     """Atoms in natural parameters, from which a later step of a data stream starts.
 
     natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
-    and bias, classed and classed_precision (atoms, Q) those of weights to classes.
+    and bias, classed and classed_precision (atoms, Q) those of weights to classes. A posterior mean
+    is the one divided by the other: PFNM, equation (5).
     """
 
     natural: Array
@@ -160,11 +153,11 @@ class Atoms:
 
     @property
     def uniform_mean(self) -> Array:
-        return posterior_mean(self.natural, self.precision[:, None])
+        return self.natural / self.precision[:, None]
 
     @property
     def classed_mean(self) -> Array:
-        return posterior_mean(self.classed, self.classed_precision)
+        return self.classed / self.classed_precision
 
 
 @dataclass(frozen=True)
@@ -214,13 +207,14 @@ class RunningSums:
         prior, before = layer.prior, past.atoms
         ends = np.cumsum(layer.widths)
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
-        self.unit_precision = np.array([1.0 / layer.variance])
-        self.client_precision = layer.classed_precision
         natural = self.natural = np.concatenate(layer.uniform) / layer.variance
-        self.unit_lengths = np.einsum("ud,ud->u", natural, natural)
-        self.unit_classed = np.concatenate(
-            [units * layer.classed_precision[j] for j, units in enumerate(layer.classed)]
-        )
+        lengths, precision = np.einsum("ud,ud->u", natural, natural), np.array([1 / layer.variance])
+        self.clients = [
+            Gaussians(lengths[units], precision, weights * own, own[None])
+            for units, weights, own in zip(
+                self.units, layer.classed, layer.classed_precision, strict=True
+            )
+        ]
         origin = self.origin = prior.uniform / prior.variance
         self.prior = Gaussians(
             np.array([origin @ origin]),
@@ -229,17 +223,17 @@ class RunningSums:
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
         self.used = len(before.natural)
-        lengths = np.einsum("ad,ad->a", before.natural, before.natural)
+        taken = np.einsum("ad,ad->a", before.natural, before.natural)
         # Room for every unit alone; memory is touched only as far as slots are used.
         self.sums, self.lengths, self.classed, self.classed_precision = (
-            np.concatenate([taken, np.empty((len(natural), *taken.shape[1:]))])
-            for taken in (before.natural, lengths, before.classed, before.classed_precision)
+            np.concatenate([held, np.empty((len(natural), *held.shape[1:]))])
+            for held in (before.natural, taken, before.classed, before.classed_precision)
         )
         # What a new atom is worth to each unit does not depend on the others.
         products = natural @ origin
         self.fresh = [
-            gain(self._units(client), self.prior, products[units, None])[:, 0]
-            for client, units in enumerate(self.units)
+            gain(own, self.prior, products[units, None])[:, 0]
+            for own, units in zip(self.clients, self.units, strict=True)
         ]
 
     def open(self, slots: Ints) -> None:
@@ -252,32 +246,21 @@ class RunningSums:
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
         """Add (np.add) or np.subtract a client's units to the sums of atoms, in rows `slots`."""
-        units = self.units[client]
-        products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
-        self.sums[slots] = op(self.sums[slots], self.natural[units])
-        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, self.unit_lengths[units]))
-        self.classed[slots] = op(self.classed[slots], self.unit_classed[units])
-        self.classed_precision[slots] = op(
-            self.classed_precision[slots], self.client_precision[client]
-        )
+        natural, own = self.natural[self.units[client]], self.clients[client]
+        products = np.einsum("ud,ud->u", natural, self.sums[slots])
+        self.sums[slots] = op(self.sums[slots], natural)
+        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, own.lengths))
+        self.classed[slots] = op(self.classed[slots], own.classed)
+        self.classed_precision[slots] = op(self.classed_precision[slots], own.classed_precision)
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
         """Compute units' `gain` by joining atoms (rows `slots`) of `counts` units: (L_j, atoms)."""
         atoms = Gaussians(
             self.lengths[slots],
-            self.prior.precision + counts * self.unit_precision,
+            self.prior.precision + counts * self.clients[client].precision,
             self.classed[slots],
             self.classed_precision[slots],
         )
         # One product over all slots in use costs less than gathering the live ones first.
         products = self.natural[self.units[client]] @ self.sums[: self.used].T
-        return gain(self._units(client), atoms, products[:, slots])
-
-    def _units(self, client: int) -> Gaussians:
-        units = self.units[client]
-        return Gaussians(
-            self.unit_lengths[units],
-            self.unit_precision,
-            self.unit_classed[units],
-            self.client_precision[client][None],
-        )
+        return gain(self.clients[client], atoms, products[:, slots])
