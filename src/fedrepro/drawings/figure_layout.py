@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
-LEGEND_COLUMNS = 5
 LEGEND_HANDLE = 43.5  # points, of a line and its margins next to a label
 PNG_DPI = 200
-CONTROL = 0.05  # a bound that falls no further below the rivals than this is in the close-up too
-COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
-FEW = 2  # methods whose trials a heading names
 LETTERS = "abcdefgh"  # of panels
 LEFT = 0.012  # where headings begin, as a share of the width
 SYMBOLS = {
@@ -62,9 +58,6 @@ class Line:
         """Return the lower and the upper end of a band of one sd at each `x`."""
         ends = [(m - s, m + s) for m, s in zip(self.mean, self.sd, strict=True)]
         return [low for low, _ in ends], [high for _, high in ends]
-
-
-# ------------------------------------------------------------------------------------- numbers
 
 
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
@@ -118,8 +111,8 @@ def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
 
 
 def line_of(rows: pd.DataFrame) -> Line:
-    x, mean, sd = rows["x"], rows["mean"], rows["sd"].fillna(0.0)
-    return Line(*(list(map(float, column)) for column in (x, mean, sd)))
+    columns = rows["x"], rows["mean"], rows["sd"].fillna(0.0)
+    return Line(*(column.astype(float).tolist() for column in columns))
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
@@ -134,10 +127,10 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
         return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
-    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= COLLAPSE).all()]
+    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= 0.15).all()]
     low = np.min(good or rivals)
     controls = [mean.min() for label, mean in means.items() if label in bounds]
-    low = min([low, *(least for least in controls if least >= low - CONTROL)])
+    low = min([low, *(least for least in controls if least >= low - 0.05)])
     return rounded(float(low), float(np.max([*means.values()])))
 
 
@@ -148,9 +141,6 @@ def rounded(low: float, high: float) -> tuple[float, float]:
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return max(0.0, low), min(1.0, high)
-
-
-# ------------------------------------------------------------------------------------- drawing
 
 
 def new_figure(height: float) -> Figure:
@@ -203,7 +193,7 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
     fixed = [f"{v}" if key == CASE else f"{names[key]} = {v}" for key, v in lone.items()]
     others = {label: trials for label, trials in counts.items() if trials != usual}
     each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
-    if len(each) > FEW:  # more than a line holds; the csv has every number
+    if len(each) > 2:  # more than a line holds; the csv has every number
         each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
     below = [data_title(exhibit), *fixed, trials_text(*usual), *each]
     write_headings(drawn, exhibit.settings.title, " · ".join(below))
@@ -259,7 +249,7 @@ def percents(share: float, place: object = None) -> str:
 def legend_rows(labels: Sequence[str], least: int) -> int:
     """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(LEGEND_COLUMNS, 1, -1):
+    for most in range(5, 1, -1):
         rows = max(least, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
         parts = np.array_split(widths, math.ceil(len(labels) / rows))
@@ -306,9 +296,6 @@ def sheet(
     )
     headings(drawn, exhibit)
     return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
-
-
-# -------------------------------------------------------------------------------------- images
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:

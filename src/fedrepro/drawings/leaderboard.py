@@ -84,7 +84,13 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
         (row,) = layout.grid_of(drawn, 1, len(columns), top=top, **sides)
         for axes, (data, rows) in zip(row, columns.items(), strict=True):
             _groups_of(axes, order, rows.set_index("method"), named=axes is row[0])
-            _lines(axes, board, rows)
+            axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
+            axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
+            for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
+                axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
+                look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 6.5}
+                look |= {"color": BEAT, "transform": axes.get_xaxis_transform()}
+                axes.text(score, 1.0, board["line"], **look)
             axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
@@ -133,16 +139,6 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     axes.set_ylim(at - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-
-
-def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """Draw vertical lines at the scores of baseline (0), ceiling (1), and the method to beat."""
-    axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
-    axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
-    for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
-        axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
-        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
-        axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:

@@ -47,12 +47,6 @@ class TextCell:
     best: bool = False
     notes: tuple[int, ...] = ()
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Return the lines under the cell's number: the model's size, and the paper's value."""
-        printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
-        return (*self.below, printed) if printed else self.below
-
 
 @dataclass(frozen=True)
 class TableRow:

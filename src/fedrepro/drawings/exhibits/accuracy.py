@@ -46,7 +46,14 @@ class AccuracyCloseUp(Figured):
 
     def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
         """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
-        draw_accuracies(exhibit, numbers, whole, close, self.x_label)
+        accuracy = layout.lines(exhibit, numbers, "accuracy", "test")
+        limits, look = layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
+        # in the close-up a band whose line is mostly outside would only be in the way
+        inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
+        for axes, banded in ((whole, accuracy), (close, inside)):
+            layout.draw_lines(axes, accuracy, look, banded)
+            set_x_axis(axes, exhibit, numbers, self.x_label)
+        limit_pair(whole, close, limits, titled=CASE not in numbers)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         shown = layout.by_case(numbers)
@@ -64,20 +71,6 @@ class AccuracyCloseUp(Figured):
         for row in grid:
             row[0].set_ylabel("test accuracy (%)", labelpad=2)
         return drawn
-
-
-def draw_accuracies(
-    exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes, x_label: str = ""
-) -> None:
-    """Draw test accuracies against the swept parameter: all in `whole`, the best in `close`."""
-    accuracy = layout.lines(exhibit, numbers, "accuracy", "test")
-    limits, look = layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
-    # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
-    for axes, banded in ((whole, accuracy), (close, inside)):
-        layout.draw_lines(axes, accuracy, look, banded)
-        set_x_axis(axes, exhibit, numbers, x_label)
-    limit_pair(whole, close, limits, titled=CASE not in numbers)
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
@@ -103,8 +96,6 @@ def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled:
 
 
 SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
-NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
-NOTE = 7  # points
 
 
 @drawing("accuracy-and-size")
@@ -120,11 +111,11 @@ class AccuracyAndSize(Figured):
         look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = wrapped(text, NOTE, layout.WIDTH - 0.2)
-        more = NOTE_ROW * max(0, len(note) - 1)
+        note = wrapped(text, 7, layout.WIDTH - 0.2)
+        more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
         drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)
-        draw_accuracies(exhibit, numbers, whole, close)
+        AccuracyCloseUp().draw_pair(exhibit, numbers, whole, close)
         for (first, *others), line, name in groups:
             layout.draw_lines(size, {first: line}, look)
             if others:
@@ -136,7 +127,7 @@ class AccuracyAndSize(Figured):
         set_x_axis(size, exhibit, numbers)
         middle: dict[str, Any] = {"ha": "center", "va": "center", "color": layout.SOFT}
         up = (0.105 + more / 2) / drawn.get_figheight()
-        drawn.text(0.5, up, "\n".join(note), fontsize=NOTE, **middle)
+        drawn.text(0.5, up, "\n".join(note), fontsize=7, **middle)
         return drawn
 
 
@@ -168,8 +159,6 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str],
 
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
-EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
-NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 SENT = ("bytes_up", "bytes_down")
 FAR = 30  # times as many bytes or rounds from which on their axis is logarithmic
 
@@ -206,7 +195,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
                 accuracy[label] = Line(line.x, best, [0.0] * len(best))
         rounds = [line.x for line in accuracy.values()]
         first, last = min(map(min, rounds)), max(map(max, rounds))
-        early = last >= MANY and sum(x <= EARLY * last for x in max(rounds, key=len)) >= SEEN
+        early = last >= MANY and sum(x <= 0.05 * last for x in max(rounds, key=len)) >= 5
         early |= last >= FAR * min((x[-1] for x in rounds if len(x) > 1), default=last)
         for axes in (whole, close):
             layout.draw_lines(axes, accuracy, look, markers=MARKERS)
@@ -230,7 +219,7 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
         return 0.0, 1.0
     last = {label: means[-1] for label, means in known.items()}
     rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
-    low = min(mean for mean in rivals if max(rivals) - mean <= NEAR)
+    low = min(mean for mean in rivals if max(rivals) - mean <= 0.2)
     high = max(map(max, known.values()))
     return layout.rounded(low - max(0.01, 0.1 * (high - low)), high)
 
@@ -295,11 +284,8 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 GRID = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92, "across": 0.38, "between": 0.42}
-APART = 16  # points between two named settings of a path
 BESIDE = 5  # points between marks of one size
 TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000)
-CORNER = 0.15  # of a panel's height, in which a corner's text stands
-REACH = 0.25  # accuracy further below the best than this is cut off
 
 Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
 
@@ -326,7 +312,7 @@ class AccuracyAgainstSize(Figured):
         for row, (case, own) in zip(grid, shown.items(), strict=True):
             panels = [paths_of(exhibit, own[own[key] == value]) for value in values]
             means = [m for paths in panels for _, line in paths.values() for m in line.mean]
-            seen = [m for m in means if max(means) - m <= REACH]
+            seen = [m for m in means if max(means) - m <= 0.25]  # what is further below is cut off
             for axes, value, paths in zip(row, values, panels, strict=True):
                 if seen:  # one scale for a row, so that its panels can be compared
                     axes.set_ylim(*layout.rounded(min(seen), max(seen)))
@@ -422,7 +408,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
     named: list[float] = []
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
         across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
-        if all(abs(across - other) >= APART for other in named):
+        if all(abs(across - other) >= 16 for other in named):  # points
             named.append(across)
             below = line.mean[at] < low  # it is named at the lower edge of the frame
             point = line.x[at], low if below else min(line.mean[at], high)
@@ -433,7 +419,7 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Iterable[Path]) -> 
     """Write accuracies (`lost`) of methods below a panel in a corner free of the lines `drawn`."""
     points = np.array([both for _, line in drawn for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
-    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
+    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < 0.15)).any())
     side, x, shift = ("left", 0, 3) if taken else ("right", 1, -3)
     text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
     look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -191,8 +191,17 @@ class Lines(layout.Figured):
         from matplotlib.ticker import EngFormatter
 
         lines = [panel.lines(exhibit, numbers) for panel in self.panels]
-        look = _looks(exhibit, list(dict.fromkeys(key for found in lines for key in found)))
-        named = {_name(exhibit, key): style for key, style in look.items()}
+        looks, (first, *_) = line_styles(exhibit.measures), exhibit.measures
+        keys = list(dict.fromkeys(itertools.chain(*lines)))
+        # a colour per scenario; thin for methods after the first
+        by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
+        look, named = dict[Key, LineStyle](), dict[str, LineStyle]()
+        for case, method in keys:
+            style = by_case.get(case, looks[method])
+            if case and method != first.label:
+                style = replace(style, dash=HEARD, width=0.9)
+            name = f"{case}, {method}" if case and method != first.label else case or method
+            look[case, method] = named[name] = style
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
         rows = -(-len(lines) // columns)
         sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": 0.9, "between": AROUND}
@@ -225,24 +234,6 @@ class Lines(layout.Figured):
         for spare in every[len(lines) :]:
             spare.set_axis_off()
         return figure
-
-
-def _name(exhibit: Exhibit, key: Key) -> str:
-    """Return a line's name in the legend: its scenario, and its method unless that is the first."""
-    case, method = key
-    return f"{case}, {method}" if case and method != exhibit.measures[0].label else case or method
-
-
-def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
-    """Return the style of each line: a colour per scenario; thin for methods after the first."""
-    looks = line_styles(exhibit.measures)
-    by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
-    later = {case: replace(style, dash=HEARD, width=0.9) for case, style in by_case.items()}
-    first = exhibit.measures[0].label
-    return {
-        (case, method): (by_case if method == first else later).get(case, looks[method])
-        for case, method in keys
-    }
 
 
 CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd over trials

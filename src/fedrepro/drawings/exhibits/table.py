@@ -48,22 +48,7 @@ class TableDrawing(Drawing):
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from a_rival(shown)
-        yield from self._arranged(shown)
-        for measure in shown.measures if self.metric in TIMES else ():
-            in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
-            if not in_rounds or len(measure.settings) > 1:
-                yield (
-                    f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
-                    + ("several settings" if in_rounds else "no rounds")
-                )
-
-    def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return what labels rows and columns; by default methods with `settings`, and `points`."""
-        rows = self.rows or ["method", *dict.fromkeys(settings)]
-        return rows, self.columns or [key for key in points if key not in rows]
-
-    def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Yield an error for each parameter that is not in exactly one of the rows and columns."""
+        # each parameter has its place in rows or columns, once
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])
@@ -78,6 +63,18 @@ class TableDrawing(Drawing):
         for key in (*varied, *settings):
             if key not in placed:
                 yield f"'{key}' takes several values, but its table has no rows or columns of it"
+        for measure in shown.measures if self.metric in TIMES else ():
+            in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
+            if not in_rounds or len(measure.settings) > 1:
+                yield (
+                    f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
+                    + ("several settings" if in_rounds else "no rounds")
+                )
+
+    def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return what labels rows and columns; by default methods with `settings`, and `points`."""
+        rows = self.rows or ["method", *dict.fromkeys(settings)]
+        return rows, self.columns or [key for key in points if key not in rows]
 
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame

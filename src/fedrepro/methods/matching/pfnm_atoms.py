@@ -43,13 +43,11 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     precisions of unit and atom, h, G values times precision; `products` are h_l · G_i over incoming
     weights and bias. Units are of one client. Source: PFNM, equation (9).
     """
-    # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
-    # cancel
+    # uniform coordinates: |h + G|² / (p + S) - |G|² / S, terms in |G|² joined before they cancel
     shrink = 1.0 / (units.precision + atoms.precision)
-    offset = shrink * units.precision * atoms.lengths / atoms.precision
     uniform = products * (2.0 * shrink)
     uniform += np.multiply.outer(units.lengths, shrink)
-    uniform -= offset
+    uniform -= shrink * units.precision * atoms.lengths / atoms.precision
     # on the classed ones, with A = 1 / (p + S): (h²) A' + 2 h (G A)' - sum_d p_d G_d² A_d / S_d,
     # all pairs at once through one matrix product
     shrink = 1.0 / (units.classed_precision + atoms.classed_precision)
@@ -105,28 +103,21 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 @dataclass(frozen=True)
-class Prior:
-    """The Gaussian prior of an atom: variance, means of weights to classes (Q,), of others (P,)."""
-
-    uniform: Array
-    classed: Array
-    variance: float
-
-
-@dataclass(frozen=True)
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
     uniform: for each client j, float64 (L_j, P), P incoming weights and bias of its L_j units, with
     noise `variance`. classed: (L_j, Q), weights to Q classes, of the top layer; classed_precision:
-    (J, Q), 0 where a client has no examples of a class.
+    (J, Q), 0 where a client has no examples of a class. The prior of atoms has a variance, and the
+    mean prior_mean (P,), 0 for weights to classes.
     """
 
     uniform: tuple[Array, ...]
     classed: tuple[Array, ...]
     variance: float
     classed_precision: Array
-    prior: Prior
+    prior_mean: Array
+    prior_variance: float
 
     @property
     def clients(self) -> int:
@@ -184,10 +175,10 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
     `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
     come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
     """
-    prior, before = layer.prior, len(past.atoms.natural)
-    natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
-    classed = np.tile(prior.classed / prior.variance, (len(counts), 1))
-    classed_precision = np.full_like(classed, 1.0 / prior.variance)
+    before, variance = len(past.atoms.natural), layer.prior_variance
+    natural = np.tile(layer.prior_mean / variance, (len(counts), 1))
+    classed = np.zeros((len(counts), layer.classed[0].shape[1]))
+    classed_precision = np.full_like(classed, 1.0 / variance)
     natural[:before] = past.atoms.natural
     classed[:before] = past.atoms.classed
     classed_precision[:before] = past.atoms.classed_precision
@@ -196,7 +187,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
         natural[atoms] += layer.uniform[client] / layer.variance
         classed[atoms] += layer.classed[client] * layer.classed_precision[client]
         classed_precision[atoms] += layer.classed_precision[client]
-    precision = 1.0 / prior.variance + counts / layer.variance
+    precision = 1.0 / variance + counts / layer.variance
     return Atoms(natural, precision, classed, classed_precision)
 
 
@@ -204,7 +195,7 @@ class RunningSums:
     """Sums over each atom's units, to compute rewards from; a row of these arrays is a slot."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
-        prior, before = layer.prior, past.atoms
+        before, variance = past.atoms, layer.prior_variance
         ends = np.cumsum(layer.widths)
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
         natural = self.natural = np.concatenate(layer.uniform) / layer.variance
@@ -215,13 +206,10 @@ class RunningSums:
                 self.units, layer.classed, layer.classed_precision, strict=True
             )
         ]
-        origin = self.origin = prior.uniform / prior.variance
-        self.prior = Gaussians(
-            np.array([origin @ origin]),
-            np.array([1.0 / prior.variance]),
-            prior.classed[None] / prior.variance,
-            np.full((1, len(prior.classed)), 1.0 / prior.variance),
-        )
+        origin = self.origin = layer.prior_mean / variance
+        classed = np.zeros((1, layer.classed[0].shape[1]))
+        own = np.array([origin @ origin]), np.array([1.0 / variance])
+        self.prior = Gaussians(*own, classed, np.full_like(classed, 1.0 / variance))
         self.used = len(before.natural)
         taken = np.einsum("ad,ad->a", before.natural, before.natural)
         # Room for every unit alone; memory is touched only as far as slots are used.

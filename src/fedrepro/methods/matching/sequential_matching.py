@@ -22,7 +22,6 @@ from fedrepro.methods.matching.pfnm_atoms import (
     Ints,
     MatchedLayer,
     Past,
-    Prior,
     RunningSums,
     atoms_of,
     habit,
@@ -355,17 +354,15 @@ def layer_units(
         precision = np.empty((len(networks), 0))
     mean = np.zeros(uniform[0].shape[1])
     mean[own - 1] = variances.bias
-    prior = Prior(mean, np.zeros(classed[0].shape[1]), variances.sigma02)
-    return MatchedLayer(tuple(uniform), tuple(classed), noise, precision, prior)
+    units = tuple(uniform), tuple(classed)
+    return MatchedLayer(*units, noise, precision, mean, variances.sigma02)
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """Build the global network from atoms of hidden layers, lowest first, and the output bias."""
-    blocks: list[Array] = []
+    blocks: list[Array] = [atoms[0].uniform_mean[:, :inputs].T]
     for layer, units in enumerate(atoms):
         mean, bias_column = units.uniform_mean, 0 if layer else inputs
-        if layer == 0:
-            blocks.append(mean[:, :inputs].T)
         above = units.classed_mean if layer == len(atoms) - 1 else mean[:, bias_column + 1 :]
         blocks += [mean[:, bias_column], above]
     return (*blocks, bias)
