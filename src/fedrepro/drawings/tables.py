@@ -128,8 +128,9 @@ def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
-    options = {k: v for k in TableDrawing.model_fields if (v := wanted.get(k)) is not None}
-    given = TableDrawing.model_construct(**{"sizes": False, **options})
+    options: dict[str, Any] = {"sizes": False}
+    options |= {k: v for k in TableDrawing.model_fields if (v := wanted.get(k)) is not None}
+    given = TableDrawing.model_construct(**options)
     rows, columns = given.sides(about["columns"]["points"], about["columns"]["settings"])
     return given.model_copy(update={"rows": rows, "columns": columns})
 
@@ -185,8 +186,10 @@ def table_of(
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
         text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
-        sizes = row_values(select_series(numbers, size.metric, ""), row)["mean"] if size else ()
-        below = tuple(size_text(float(mean), size) for mean in sizes[:1])
+        below: tuple[str, ...] = ()
+        if size is not None:
+            means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
+            below = tuple(size_text(float(mean), size) for mean in means[:1])
         return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}

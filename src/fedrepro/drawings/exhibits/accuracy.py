@@ -115,7 +115,7 @@ class AccuracyAndSize(Figured):
         more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
         drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)
-        AccuracyCloseUp().draw_pair(exhibit, numbers, whole, close)
+        AccuracyCloseUp(x_label="").draw_pair(exhibit, numbers, whole, close)
         for (first, *others), line, name in groups:
             layout.draw_lines(size, {first: line}, look)
             if others:

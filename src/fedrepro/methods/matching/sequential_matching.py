@@ -376,7 +376,7 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
-    return natural / (1.0 / variances.sigma02 + shares.sum(axis=0) / noise)
+    return np.asarray(natural / (1.0 / variances.sigma02 + shares.sum(axis=0) / noise))
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
