@@ -33,7 +33,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_json, read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.figure_layout import figure, lines, render_figure, rules
+from fedrepro.drawings.figure_layout import figure, lines, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.numbers.run_times import timings_of
@@ -179,7 +179,8 @@ def test_a_swept_zero_can_be_drawn():
 def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(numbers):
     """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them. To draw them
     loads neither pyplot nor torch."""
-    images = render_figure(plan().exhibit(KEY), numbers)
+    exhibit = plan().exhibit(KEY)
+    images = exhibit.settings.drawing.files(exhibit, {}, numbers)
     assert ET.fromstring(images[".svg"]).tag.endswith("svg")
     assert b"dc:date" not in images[".svg"]
     assert images[".png"].startswith(b"\x89PNG")
@@ -188,10 +189,10 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.drawings.figure_layout import render_figure\n"
         "import fedrepro.stages.figures_and_pages\n"
         "from fedrepro.numbers.exhibit_tables import read_csv\n"
-        "images = render_figure(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
+        "exhibit, numbers = plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text())\n"
+        "images = exhibit.settings.drawing.files(exhibit, {}, numbers)\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)\n"
     )

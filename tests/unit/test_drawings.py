@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fedrepro.drawings.exhibits.metrics import pair_maps
+from fedrepro.drawings.figure_layout import by_case
 import itertools
 import math
 import re
@@ -18,8 +20,7 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
-from fedrepro.drawings.exhibits.heat_maps import pair_maps, varied
-from fedrepro.drawings.figure_layout import Line, cases, close_up, figure, of_case, rules
+from fedrepro.drawings.figure_layout import Line, close_up, figure, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
@@ -85,7 +86,7 @@ def test_sizes_and_shares_are_the_csvs_and_against_rounds_each_measured_one():
 
 def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
     exhibit, numbers = numbers_of("s-figure-4a", scale="quick")
-    maps = pair_maps(exhibit, *varied(exhibit, numbers))
+    maps, _ = pair_maps(exhibit, numbers)
     pairs = list(itertools.combinations(("sigma2", "sigma02", "gamma0"), 2))
     assert [(one.across, one.up) for one in maps] == pairs
     assert [one.held for one in maps] == [{"gamma0": 1.0}, {"sigma02": 10.0}, {"sigma2": 1.0}]
@@ -121,7 +122,7 @@ def test_a_path_goes_through_what_was_not_left_out():
         return some or token.startswith("ot_fusion") or token == "average_shared"
 
     exhibit, numbers = numbers_of("equal-size", but(left_out=left_out))
-    own = of_case(numbers, "homogeneous")
+    own = by_case(numbers)["homogeneous"]
     paths = paths_of(exhibit, own[own["clients"] == 4])
     assert paths["PFNM"][0] == [50, 200, 400]
     assert paths["OT fusion"][0] == paths["OT fusion"][1].mean == []
@@ -144,7 +145,7 @@ def test_panels_of_a_row_have_one_scale_and_what_lies_close_is_named_once():
     rows: dict[float, list[tuple[float, float]]] = {}
     for panel in figure_of("equal-size", values).axes:
         rows.setdefault(round(panel.get_position().y0, 4), []).append(panel.get_ylim())
-    assert len(rows) == len(cases(numbers_of("equal-size")[1]))
+    assert len(rows) == len(by_case(numbers_of("equal-size")[1]))
     assert all(len(limits) > len(set(limits)) == 1 for limits in rows.values())
     sizes = {"pfnm+sigma2~10": 20.0, "pfnm+sigma2~5": 21.0, "pfnm+sigma2~2": 90.0}
     values = but(
@@ -209,9 +210,9 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
         panels = figure(exhibit, numbers).axes
     titles = [axes.get_title(loc="left") for axes in panels]
     assert titles == ["a  alike", "b  unlike\n    very", "close-up", "close-up"]
-    for case, axes in zip(cases(numbers) * 2, panels, strict=True):
+    for rows, axes in zip([*by_case(numbers).values()] * 2, panels, strict=True):
         shown = [list(line.get_ydata()) for line in axes.lines]
-        lines_of_case = round_lines(exhibit, of_case(numbers, case))
+        lines_of_case = round_lines(exhibit, rows)
         assert all(line.mean in shown for line in lines_of_case.values())
     assert [axes.get_xlabel() for axes in panels] == ["", "", *["communication rounds"] * 2]
     assert not any(text.get_text() for axes in panels for text in axes.texts)
@@ -219,7 +220,7 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
 
 def test_a_figure_of_the_best_so_far_never_falls():
     exhibit, numbers = against_rounds()
-    numbers = of_case(numbers, "alike")
+    numbers = by_case(numbers)["alike"].copy()
     rounds = (numbers["method"] != "once") & (numbers["metric"] == "accuracy")
     numbers.loc[rounds & (numbers["round"] == numbers["round"].max()), "mean"] = 0.0
     drawing = {"name": "accuracy-against-rounds", "best_so_far": True}

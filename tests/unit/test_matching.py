@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.pfnm_atoms import (
-    Gaussians,
-    MatchedLayer,
-    Prior,
-    gain,
-    novelty,
-    popularity,
-    reward_matrix,
-)
+from fedrepro.methods.matching.pfnm_atoms import Gaussians, MatchedLayer, gain, novelty, popularity, reward_matrix
 from fedrepro.methods.matching.sequential_matching import Rule, best_columns, match, useful_columns
 
 seeds = st.integers(0, 2**32 - 1)
@@ -31,16 +23,15 @@ def layer_of(vectors, classed, variance=1.0, shares=None):
         shares = np.full((len(vectors), classed), 1 / len(vectors))
     mean = np.zeros(uniform[0].shape[1])
     mean[-1:] = 0.1
-    prior = Prior(mean, np.zeros(classed), 10.0)
     outgoing = tuple(v[:, v.shape[1] - classed :] for v in vectors)
-    return MatchedLayer(uniform, outgoing, variance, shares / variance, prior)
+    return MatchedLayer(uniform, outgoing, variance, shares / variance, mean, 10.0)
 
 
 def literal_of(layer, rule, visits):
     uniform = np.full((layer.clients, layer.uniform[0].shape[1]), 1 / layer.variance)
     vectors = [np.hstack(blocks) for blocks in zip(layer.uniform, layer.classed, strict=True)]
-    mean = np.r_[layer.prior.uniform, layer.prior.classed]
-    prior = mean, np.full(len(mean), 1 / layer.prior.variance)
+    mean = np.r_[layer.prior_mean, np.zeros(layer.classed[0].shape[1])]
+    prior = mean, np.full(len(mean), 1 / layer.prior_variance)
     how = {"gamma": rule.gamma0, "factor": rule.popularity}
     how |= {"cap": rule.count_cap, "width": rule.width_cap}
     precisions = np.hstack([uniform, layer.classed_precision])
@@ -185,7 +176,7 @@ def test_atoms_are_summed_from_their_members_without_residue():
         for i in range(len(found.counts))
     ]
     assert [len(m) for m in members] == list(found.counts)
-    prior = layer.prior.uniform / 10
+    prior = layer.prior_mean / 10
     exact = [(prior + np.sum(m, axis=0)) / (0.1 + len(m)) for m in members]
     np.testing.assert_allclose(found.atoms.uniform_mean, exact, rtol=1e-14, atol=0)
 

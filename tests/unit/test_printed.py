@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedrepro.drawings.exhibits.table import TableDrawing
 import math
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from small_exhibits import file_of, small
 from synthetic import plan, workplace
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.tables import Arrangement, table_of
+from fedrepro.drawings.tables import table_of
 from fedrepro.numbers.exhibit_files import TIMES, open_recorded
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
@@ -284,10 +285,14 @@ def about_of(exhibit):
     return {"methods": methods, "columns": columns, "settings": settings}
 
 
+def arrangement(*rows, columns, **options):
+    return TableDrawing(rows=list(rows), columns=columns, sizes=False, **options)
+
+
 def test_methods_may_go_across_and_points_down():
     exhibit = small(methods=METHODS, cases=CASES)
     numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.99})
-    arranged = Arrangement(("case", "clients"), ("method",), best="row")
+    arranged = arrangement("case", "clients", columns=["method"], best="row")
     table = table_of(about_of(exhibit), numbers, arranged)
     assert table.heads == (("A",), ("E",), ("alone",))
     assert [row.heads for row in table.rows] == [
@@ -300,25 +305,25 @@ def test_methods_may_go_across_and_points_down():
 def test_ties_are_never_the_best_and_a_method_of_one_case_leaves_the_other_cells_empty():
     exhibit = small(methods=METHODS)
     numbers = numbers_of(exhibit, {"A": 0.90501, "E": 0.90502, "alone": 0.5})
-    table = table_of(about_of(exhibit), numbers, Arrangement(("method",), ("clients",)))
+    table = table_of(about_of(exhibit), numbers, arrangement("method", columns=["clients"]))
     assert not any(cell.best for row in table.rows for cell in row.cells)
     assert [row.soft for row in table.rows] == [False, False, True]
     cases = {**CASES, "skew": {**CASES["skew"], "without": ["E"]}}
     exhibit = small(methods=METHODS, cases=cases, sweep={"partition.clients": [2]})
-    arranged = Arrangement(("method",), ("case",))
+    arranged = arrangement("method", columns=["case"])
     _, ensemble, _ = table_of(about_of(exhibit), numbers_of(exhibit, SAME), arranged).rows
     assert [cell.number for cell in ensemble.cells] == ["95.00 ± 0.00", " "]
     exhibit = small(methods=METHODS[:1], sweep={"partition.clients": [2]})
     numbers = numbers_of(exhibit, {"A": math.inf})
     numbers = numbers.assign(metric="rounds", split="", by_trial="80 80")
-    arranged = Arrangement(("method",), ("clients",), metric="rounds", split="")
+    arranged = arrangement("method", columns=["clients"], metric="rounds", split="")
     assert table_of(about_of(exhibit), numbers, arranged).rows[0].cells[0].number == "> 80"
 
 
 def test_printed_values_and_their_notes_stand_in_the_cells_of_tables():
     exhibit, note = small(methods=METHODS), "read off a plot"
     found = beside(exhibit, value(sd=0.002, note=note), value(method="E", note=note))
-    arranged = Arrangement(("method",), ("clients",))
+    arranged = arrangement("method", columns=["clients"])
     about, printed = about_of(exhibit), read_csv(csv_text(found))
     table = table_of(about, numbers_of(exhibit, SAME), arranged, printed=printed)
     first, second = (row.cells[0] for row in table.rows[:2])

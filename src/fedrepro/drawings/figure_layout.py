@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, line_styles, text_width, trials_text
-from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
+from fedrepro.planning.figure_interface import CASE, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -26,24 +26,20 @@ if TYPE_CHECKING:
 
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
-LEGEND_COLUMNS = 5
 LEGEND_HANDLE = 43.5  # points, of a line and its margins next to a label
 PNG_DPI = 200
-CONTROL = 0.05  # a bound that falls no further below the rivals than this is in the close-up too
-COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
-FEW = 2  # methods whose trials a heading names
 LETTERS = "abcdefgh"  # of panels
 LEFT = 0.012  # where headings begin, as a share of the width
 SYMBOLS = {
     "sigma2": "σ²",
     "sigma02": "σ₀²",
     "gamma0": "γ₀",
+    "epsilon": "ε",
     "clients": "clients J",
     "hidden": "hidden units",
     "popularity": "factor on popularity",
     "count_cap": "cap on counts",
-    "epsilon": "ε",
     "epsilon_first": "ε of the first client",
     "examples": "public images",
 }
@@ -64,20 +60,21 @@ class Line:
         return [low for low, _ in ends], [high for _, high in ends]
 
 
-# ------------------------------------------------------------------------------------- numbers
-
-
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
     """Return key, label and symbol of the parameter on a figure's x axis: one that varies, or any.
 
     If lists of layer widths differ in length, the axis is the number of layers.
     """
-    values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
-    key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
+    shown = planned(exhibit)
+    key = (shown.varied or shown.axis)[0]
     if key == "hidden":
-        deep = len({str(text).count("@") for text in values[key]}) > 1
+        deep = len({str(text).count("@") for text in shown.values(key)}) > 1
         return key, "hidden layers C" if deep else "hidden units", "C"
     return key, parameter_title(key), "J" if key == "clients" else key
+
+
+def planned(exhibit: Exhibit) -> Planned:
+    return Planned(exhibit.measures, [point.values for point in exhibit.points])
 
 
 def positions(column: pd.Series) -> pd.Series:
@@ -89,27 +86,16 @@ def positions(column: pd.Series) -> pd.Series:
     return (layers if layers.max() > 1 else column).astype(float)
 
 
-def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
-    """Return {swept parameter of a figure or table: its distinct values}."""
-    return {
-        key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
-        for key in exhibit.swept
-    }
-
-
 def parameter_title(key: str) -> str:
     """Return how figures write the name of the parameter `key`, such as σ² for sigma2."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
-def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios in a figure's csv, such as data sets; [] if it has one."""
-    return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
-
-
-def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
-    """Return the csv's rows of a scenario; "" stands for all."""
-    return numbers[numbers[CASE] == case] if case else numbers
+def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Split a figure's csv by labels of scenarios, such as data sets; {"": all} if it has one."""
+    if CASE not in numbers:
+        return {"": numbers}
+    return {str(case): rows for case, rows in numbers.groupby(CASE, sort=False)}
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
@@ -125,8 +111,8 @@ def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
 
 
 def line_of(rows: pd.DataFrame) -> Line:
-    x, mean, sd = rows["x"], rows["mean"], rows["sd"].fillna(0.0)
-    return Line(*(list(map(float, column)) for column in (x, mean, sd)))
+    columns = rows["x"], rows["mean"], rows["sd"].fillna(0.0)
+    return Line(*(column.astype(float).tolist() for column in columns))
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
@@ -135,17 +121,16 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
     A method over 0.15 below the best one does not widen it. A reference (a bound, unranked) is in
     it if at most 0.05 below the other methods. A single line is shown with its whole band.
     """
-    known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
-    if len(known) < 2:
-        bands = [line.band for line in known.values()]
+    means = {k: np.array(line.mean) for k, line in accuracy.items() if np.isfinite(line.mean).all()}
+    if len(means) < 2:
+        bands = [accuracy[label].band for label in means]
         return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    means = {label: np.array(line.mean) for label, line in known.items()}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
-    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= COLLAPSE).all()]
+    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= 0.15).all()]
     low = np.min(good or rivals)
     controls = [mean.min() for label, mean in means.items() if label in bounds]
-    low = min([low, *(least for least in controls if least >= low - CONTROL)])
+    low = min([low, *(least for least in controls if least >= low - 0.05)])
     return rounded(float(low), float(np.max([*means.values()])))
 
 
@@ -156,9 +141,6 @@ def rounded(low: float, high: float) -> tuple[float, float]:
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return max(0.0, low), min(1.0, high)
-
-
-# ------------------------------------------------------------------------------------- drawing
 
 
 def new_figure(height: float) -> Figure:
@@ -201,16 +183,17 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
     Methods that do not have the usual number of trials are listed with their own.
     """
     counts = {
-        label: tuple(sorted({p.trials[label] for p in exhibit.points if label in p.trials}))
-        for label in (measure.label for measure in exhibit.measures)
+        measure.label: tuple(sorted({p.trials.get(measure.label, 0) for p in exhibit.points} - {0}))
+        for measure in exhibit.measures
     }
     usual = max(counts.values(), key=list(counts.values()).count)
-    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
+    values = {key: planned(exhibit).values(key) for key in exhibit.swept}
+    lone = {key: distinct[0] for key, distinct in values.items() if len(distinct) == 1}
     names = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
     fixed = [f"{v}" if key == CASE else f"{names[key]} = {v}" for key, v in lone.items()]
     others = {label: trials for label, trials in counts.items() if trials != usual}
     each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
-    if len(each) > FEW:  # more than a line holds; the csv has every number
+    if len(each) > 2:  # more than a line holds; the csv has every number
         each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
     below = [data_title(exhibit), *fixed, trials_text(*usual), *each]
     write_headings(drawn, exhibit.settings.title, " · ".join(below))
@@ -263,10 +246,10 @@ def percents(share: float, place: object = None) -> str:
     return f"{100 * share:.6g}"
 
 
-def legend_rows(labels: Sequence[str], least: int = 2) -> int:
+def legend_rows(labels: Sequence[str], least: int) -> int:
     """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(LEGEND_COLUMNS, 1, -1):
+    for most in range(5, 1, -1):
         rows = max(least, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
         parts = np.array_split(widths, math.ceil(len(labels) / rows))
@@ -275,53 +258,44 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
     return max(2, len(labels))
 
 
-def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return {method label: its name in a legend}; "(paired)" marks a method with fewer trials."""
-    names = {measure.label: measure.label for measure in exhibit.measures}
-    return names | {label: pair.name for label, pair in exhibit.pairs.items()}
-
-
 def sheet(
     exhibit: Exhibit,
     height: float,
     rows: int,
     columns: int,
     *,
+    look: Mapping[str, LineStyle] | None = None,
     foot: float = 0.08,
     bottom: float = 0.95,
     **sides: float,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure with headings, axes in rows and columns, and a legend of all methods.
+    """Make a figure with headings, axes in rows and columns, and a legend.
 
+    The legend has all methods in two rows or more, or `look`, styles by name, in one row or more.
     `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
-    for a legend of two rows; a larger one adds to them. `sides` are lengths for `grid_of` (axes).
+    for two rows; other legends change them. `sides` are lengths for `grid_of` (axes).
     """
-    names = names_of(exhibit)
-    legend_lines = legend_rows(list(names.values()))
-    added = LEGEND_ROW * (legend_lines - 2)
-    drawn = new_figure(height + added)
-    look = line_styles(exhibit.measures)
-    legend(drawn, {names[label]: style for label, style in look.items()}, foot, legend_lines)
-    headings(drawn, exhibit)
-    return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
-
-
-def legend(drawn: Figure, look: Mapping[str, LineStyle], bottom: float, rows: int) -> None:
-    """Draw a legend of styles by name in `rows` rows, `bottom` inches above the lower edge."""
     from matplotlib.lines import Line2D
 
+    least = 1 if look else 2
+    if look is None:  # a method with fewer trials than others is marked "(paired)"
+        names = {label: pair.name for label, pair in exhibit.pairs.items()}
+        styles = line_styles(exhibit.measures)
+        look = {names.get(label, label): style for label, style in styles.items()}
+    legend_lines = legend_rows([*look], least)
+    added = LEGEND_ROW * (legend_lines - 2)
+    drawn = new_figure(height + added)
     drawn.legend(
         handles=[Line2D([], [], label=label, **style.line) for label, style in look.items()],
         loc="lower center",
-        bbox_to_anchor=(0.5, bottom / drawn.get_figheight()),
-        ncols=math.ceil(len(look) / rows),
+        bbox_to_anchor=(0.5, foot / drawn.get_figheight()),
+        ncols=math.ceil(len(look) / legend_lines),
         handlelength=3.4,
         columnspacing=1.6,
         labelspacing=0.4,
     )
-
-
-# -------------------------------------------------------------------------------------- images
+    headings(drawn, exhibit)
+    return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
@@ -353,15 +327,10 @@ class Figured(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        return render_figure(exhibit, numbers)
-
-
-def render_figure(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw a figure from its csv `numbers`; return {suffix, .svg or .png: image as bytes}."""
-    title = f"{exhibit.settings.title}: {data_title(exhibit)}"
-    with rules():
-        drawn = figure(exhibit, numbers)
-        return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
+        title = f"{exhibit.settings.title}: {data_title(exhibit)}"
+        with rules():
+            drawn = figure(exhibit, numbers)
+            return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:

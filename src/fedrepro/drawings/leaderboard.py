@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,17 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings.figure_layout import (
-    LEFT,
-    SOFT,
-    WIDTH,
-    image_of,
-    new_figure,
-    rules,
-    write_headings,
-)
+from fedrepro.drawings import figure_layout as layout
+from fedrepro.drawings.figure_layout import LEFT, SOFT
 from fedrepro.drawings.style import CASES
-from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
+from fedrepro.numbers.leaderboard import ALL, CLASSES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,12 +36,13 @@ def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     `board` has the leaderboard's title and three methods: `baseline` (score 0), `ceiling` (score 1)
     and `line` (the method to beat). `table` is its csv.
     """
-    images = {}
-    with rules():
-        for name, drawn in (("groups", groups(board, table)), ("bytes", bytes_up(board, table))):
-            for end in (".svg", ".png"):
-                images[f".{name}{end}"] = image_of(drawn, end, f"{board['title']}: {name}")
-    return images
+    with layout.rules():
+        drawn = {"groups": groups(board, table), "bytes": bytes_up(board, table)}
+        return {
+            f".{name}{end}": layout.image_of(figure, end, f"{board['title']}: {name}")
+            for name, figure in drawn.items()
+            for end in (".svg", ".png")
+        }
 
 
 def _axis(board: Mapping[str, Any]) -> str:
@@ -61,12 +56,11 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
     Bounds such as pooled training (class reference) and methods without a score have no rank.
     """
     families = []
-    for starts in STARTS:
-        rows = table[table["starts"] == starts]
+    for starts, rows in table.groupby("starts", sort=False):
         by_data = {str(data): own for data, own in rows.groupby("data", sort=False)}
-        for last in [*by_data.values()][-1:]:
-            ranked = last[(last["class"] != "reference") & last["score"].notna()]
-            families.append((starts, by_data, ranked))
+        (*_, last) = by_data.values()
+        ranked = last[(last["class"] != "reference") & last["score"].notna()]
+        families.append((str(starts), by_data, ranked))
     return families
 
 
@@ -78,19 +72,25 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
-    drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
+    drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, ranks = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
     # all intervals and both bounds, but nothing below LEAST
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     for (starts, columns, order), height in zip(families, heights, strict=True):
-        wide = (WIDTH - left) / len(columns)
-        drawn.text(LEFT, 1 - (top - 0.28) / drawn.get_figheight(), f"clients of {starts}")
-        for at, (data, rows) in enumerate(columns.items()):
-            right = WIDTH - left - (at + 1) * wide + ranks
-            axes = _axes(drawn, left + at * wide, right, top, height)
-            _groups_of(axes, order, rows.set_index("method"), named=at == 0)
-            _lines(axes, board, rows)
+        whole = drawn.get_figheight()
+        drawn.text(LEFT, 1 - (top - 0.28) / whole, f"clients of {starts}")
+        sides = {"left": left, "right": ranks, "across": ranks, "bottom": whole - top - height}
+        (row,) = layout.grid_of(drawn, 1, len(columns), top=top, **sides)
+        for axes, (data, rows) in zip(row, columns.items(), strict=True):
+            _groups_of(axes, order, rows.set_index("method"), named=axes is row[0])
+            axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
+            axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
+            for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
+                axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
+                look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 6.5}
+                look |= {"color": BEAT, "transform": axes.get_xaxis_transform()}
+                axes.text(score, 1.0, board["line"], **look)
             axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
@@ -103,14 +103,8 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     if table["group"].isna().all():
         count = int(table["scenarios"].max())
         below = f"95 % intervals over trials. Scenarios: {count}, too few for groups and ranks."
-    write_headings(drawn, f"{board['title']}: groups", below)
+    layout.write_headings(drawn, f"{board['title']}: groups", below)
     return drawn
-
-
-def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Add axes, `height` inches high and at these inches from a figure's edges; return them."""
-    whole, wide = drawn.get_figheight(), WIDTH - left - right
-    return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
@@ -124,9 +118,9 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     centred: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
     for kind, rows in order.groupby("class", sort=False):
         look = MARKS[str(kind)]
-        heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
         if named:
-            axes.text(-room, at, str(kind), color=look.colour, **heading, **centred)
+            heading = centred | {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
+            axes.text(-room, at, str(kind), color=look.colour, **heading)
         at += 1
         for method, row in standings.reindex(rows["method"]).iterrows():
             ticks[at] = str(method) if named else ""
@@ -136,30 +130,15 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
                 ends = [row["score_low"], row["score_high"]]
                 axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
                 axes.plot(row["score"], at, look.marker, color=look.colour, zorder=4, **DOT)
-                axes.text(1 + room, at, _place(row), fontsize=6, **centred)
+                if row["group"] == row["group"]:  # such as "2, 3–5"
+                    ranks = dict.fromkeys(f"{row[name]:.0f}" for name in ("rank_low", "rank_high"))
+                    place = f"{row['group']:.0f}, {'–'.join(ranks)}"
+                    axes.text(1 + room, at, place, fontsize=6, **centred)
             at += 1
     axes.set_yticks([*ticks], [*ticks.values()])
     axes.set_ylim(at - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-
-
-def _place(standing: pd.Series) -> str:
-    """Return a method's group and range of ranks as text, such as "2, 3–5"; "" without a group."""
-    if standing["group"] != standing["group"]:
-        return ""
-    group, *ranks = (f"{standing[name]:.0f}" for name in ("group", "rank_low", "rank_high"))
-    return f"{group}, {'–'.join(dict.fromkeys(ranks))}"
-
-
-def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """Draw vertical lines at the scores of baseline (0), ceiling (1), and the method to beat."""
-    axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
-    axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
-    for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
-        axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
-        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
-        axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
@@ -170,10 +149,11 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     from matplotlib.lines import Line2D
 
     families = _families(table)
-    drawn = new_figure(0.85 + 3.1 * len(families))
+    drawn = layout.new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
-    for at, (starts, _, rows) in enumerate(families):
-        axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
+    sides = {"left": 0.55, "right": 0.2, "top": 0.62, "bottom": 0.83, "between": 0.6}
+    panels = itertools.chain(*layout.grid_of(drawn, len(families), 1, **sides))
+    for axes, (starts, _, rows) in zip(panels, families, strict=True):
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
         best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
@@ -189,7 +169,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
         scores = rows["score"].astype(float)
         axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
         axes.set_xscale("log")
-        low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
+        low, high = rows["bytes_up"].min(), rows["bytes_up"].max()
         wide = max(high / low, 2.0)
         axes.set_xlim(low / wide**0.44, high * wide**0.22)
         every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
@@ -206,7 +186,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     ]
     drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
-    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
+    layout.write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
     return drawn
 
 
@@ -232,10 +212,10 @@ def _names(axes: Axes, own: Frame) -> None:
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
         for row, height in zip(of_column.to_dict("records"), heights, strict=True):
-            line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
-            line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
-            look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
-            look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
+            line = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5, "shrinkA": 0}
+            line["shrinkB"] = 0.7 * row["points"]
+            look: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
+            look |= {"arrowprops": line, "zorder": 5}
             at = (row["bytes_up"], row["score"])
             axes.annotate(str(row["method"]), at, (end, height), textcoords=moved, **look)
 

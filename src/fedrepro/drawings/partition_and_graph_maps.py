@@ -13,15 +13,9 @@ import numpy as np
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import Skew, distances, skew_of
 from fedrepro.data.partition_files import PartitionIndices, labels_of
-from fedrepro.drawings.figure_layout import image_of, new_figure, percents, rules, write_headings
+from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
-from fedrepro.training.mixing_matrices import (
-    PLACES,
-    mixing_sum,
-    second_modulus,
-    stationary,
-    weights_of,
-)
+from fedrepro.training import mixing_matrices as mixing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +24,7 @@ if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
     from fedrepro.data.prepared import Prepared
 
-ROW, MOST_HEIGHT, HEAD = 0.2, 4.6, 0.9  # inches: a client, the map, what is above and below it
-GRAPH_HEIGHT = 3.4  # inches
-READABLE = 0.14  # inches of a client from which numbers are written
+ROW = 0.2  # inches of a client, if the map has room for all
 FEW = 40  # up to this many clients have their own row and number
 NAMED = 24  # up to this many classes, or nodes, have their names, and nodes two arrows an edge
 WRITTEN = 12  # up to this many columns have their numbers in the cells
@@ -83,15 +75,13 @@ class PartitionMap:
         order = self.order()
         counts = self.counts[order]
         clients, classes = counts.shape
-        columns = [
-            ("examples", counts.sum(axis=1), BAR, "{:.0f}"),
-            ("distance from all", distances(counts), FAR, "{:.2f}"),
-        ]
+        columns = [("examples", counts.sum(axis=1), BAR, "{:.0f}")]
+        columns.append(("distance from all", distances(counts), FAR, "{:.2f}"))
         if self.noise is not None:
             columns.append(("noise variance", self.noise[order], NOISE, "{:.2g}"))
-        body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
-        room = body >= READABLE * clients
-        drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
+        body = min(max(ROW * clients, 0.5), 4.6)
+        room = body >= 0.14 * clients  # inches, from which numbers are written
+        drawn = _titled(self, 1.3 + ROW + body)
         widths = [3.4, *[1.2] * len(columns)]
         grid = drawn.subplots(2, len(widths), width_ratios=widths, height_ratios=[ROW, body])
         (whole, *spare, key), (shares, *bars) = grid
@@ -113,8 +103,8 @@ class PartitionMap:
             _bars(axes, values, colour, form if room else "")
         for axes in spare:
             axes.set_axis_off()
-        shown = [0, 0.05, 0.2, 0.5, 1]
-        drawn.colorbar(cells, key, orientation="horizontal", ticks=shown, format=percents)
+        shown: dict[str, Any] = {"ticks": [0, 0.05, 0.2, 0.5, 1], "format": layout.percents}
+        drawn.colorbar(cells, key, orientation="horizontal", **shown)
         key.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1)
         words = {"s": "% of a client's examples", "ha": "right", "va": "center", "fontsize": 7}
         key.text(-0.05, 0.5, in_layout=False, **words)
@@ -140,12 +130,12 @@ class GraphMap:
 
         second_modulus, mixing_sum: how slowly; least, most: nodes' extreme weights in the result.
         """
-        weights, limit = self.weights, stationary(self.weights)
+        weights, limit = self.weights, mixing.stationary(self.weights)
         return {
             "nodes": len(weights),
             "edges": int((weights > 0).sum() - (np.diag(weights) > 0).sum()),
-            "second_modulus": second_modulus(weights),
-            "mixing_sum": mixing_sum(weights),
+            "second_modulus": mixing.second_modulus(weights),
+            "mixing_sum": mixing.mixing_sum(weights),
             "least": float(limit.min()),
             "most": float(limit.max()),
         }
@@ -168,10 +158,10 @@ class GraphMap:
     def figure(self) -> Figure:
         """Draw edges as wide as their weights, and the weight matrix; call within `rules()`."""
         count = len(self.weights)
-        drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
+        drawn = _titled(self, 3.4)
         nodes, matrix = drawn.subplots(1, 2)
         self._draw_edges(nodes)
-        net, limit = nx.empty_graph(count), stationary(self.weights)
+        net, limit = nx.empty_graph(count), mixing.stationary(self.weights)
         sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
         look: dict[str, Any] = {"node_color": BAR, "edgecolors": LIGHT, "ax": nodes}
         nx.draw_networkx_nodes(net, self.places, node_size=sizes, **look)
@@ -217,12 +207,12 @@ def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
     """Build the map, clients by classes, of a `partition`: `members` index `prepared` data."""
-    classes, made = max(1, len(prepared.classes)), members.population
-    if made:
+    classes, whose = max(1, len(prepared.classes)), ""
+    if made := members.population:
         counts = made.label_counts(classes)
+        whose = f" of the first {len(counts)} clients"
     else:
         counts = members.label_counts(labels_of(prepared, "train"), classes)
-    whose = f" of the first {len(counts)} clients" if made else ""
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
         f"{partition.token} · training examples{whose} · seed {seed}, trial {trial}",
@@ -239,8 +229,8 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
     return GraphMap(
         f"{'1 node' if clients == 1 else f'{clients} nodes'}: {meta['title']}",
         f"{graph.token[:90]}{drawn}",
-        weights_of(graph, clients, RngKey(seed, trial)),
-        PLACES[meta.get("layout", "circle")](clients),
+        mixing.weights_of(graph, clients, RngKey(seed, trial)),
+        mixing.PLACES[meta.get("layout", "circle")](clients),
     )
 
 
@@ -248,25 +238,23 @@ def render_map(
     drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
 ) -> dict[str, bytes]:
     """Draw a partition or graph; return images as bytes by suffix, equal for equal input."""
-    with rules():
+    with layout.rules():
         figure = drawn.figure()
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for axes in figure.axes:  # the solver's last digits are chance, and name parts of an svg
             axes.set_position(np.round(axes.get_position(original=True).bounds, 6))
-        return {suffix: image_of(figure, suffix, drawn.title) for suffix in suffixes}
+        return {suffix: layout.image_of(figure, suffix, drawn.title) for suffix in suffixes}
 
 
 def _span(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _titled(title: str, subtitle: str, height: float) -> Figure:
-    drawn = new_figure(height)
-    drawn.set_layout_engine(
-        "constrained", rect=(0.01, 0.01, 0.98, 1 - 0.48 / height), h_pad=0.02, hspace=0
-    )
-    write_headings(drawn, title, subtitle)
+def _titled(shown: PartitionMap | GraphMap, height: float) -> Figure:
+    drawn, room = layout.new_figure(height), (0.01, 0.01, 0.98, 1 - 0.48 / height)
+    drawn.set_layout_engine("constrained", rect=room, h_pad=0.02, hspace=0)
+    layout.write_headings(drawn, shown.title, shown.subtitle)
     return drawn
 
 

@@ -31,6 +31,10 @@ class LineStyle:
     order: float = 3
 
     @property
+    def rgb(self) -> bytes:
+        return bytes.fromhex(self.colour[1:])
+
+    @property
     def line(self) -> dict[str, Any]:
         """Return the style as keyword arguments of matplotlib's `Axes.plot`."""
         return {
@@ -93,7 +97,7 @@ FALLBACK_REFERENCES = (
     LineStyle("#4E6B60", dash=(0, (9, 2)), width=1.0, order=2),
     LineStyle("#7A5C4A", dash=(0, (4, 1, 1, 1, 1, 1)), width=1.0, order=2),
 )
-
+PALETTES = ((LINE_STYLES, FALLBACK_STYLES), (REFERENCES, FALLBACK_REFERENCES))
 # scenarios side by side in one figure
 CASES = (
     LineStyle("#0072B2", "o"),
@@ -107,15 +111,12 @@ CASES = (
     LineStyle("#7F3C8D", "<", (0, (3, 1))),
     LineStyle("#3B6E22", ">", (0, (1.5, 1))),
 )
-
 HEARD: Dash = (0, (3, 1.2))
-
 # from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
 SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
 BAR = "#6B7280"
 FAR = "#D55E00"
 NOISE = "#009E73"
-
 # text at least 7 pt at the width it is drawn for, glyphs as shapes so that every viewer agrees
 TEXT: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -159,12 +160,12 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
             by_label[measure.label] = look
     later = [measure for measure in measures if measure.label not in by_label]
     for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
-        spare = FALLBACK_REFERENCES if measure.reference else FALLBACK_STYLES
+        _, spare = PALETTES[measure.reference]
         look = _free(measure.label, spare, by_label.values())
-        colours = {other.colour for other in by_label.values()}
-        free = [other for other in spare if other.colour not in colours]
-        if look.colour in colours and free:
-            look = max(free, key=lambda one: min(_apart(one.colour, other) for other in colours))
+        colours = {other.rgb for other in by_label.values()}
+        free = [other for other in spare if other.rgb not in colours]
+        if look.rgb in colours and free:  # the free colour farthest from those taken
+            look = max(free, key=lambda one: min(math.dist(one.rgb, other) for other in colours))
         by_label[measure.label] = look
     return {measure.label: by_label[measure.label] for measure in measures}
 
@@ -174,9 +175,7 @@ def _look(measure: ExhibitMethod) -> LineStyle:
     if measure.node is not None and not measure.reference:
         look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
         return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
-    known, spare = (
-        (REFERENCES, FALLBACK_REFERENCES) if measure.reference else (LINE_STYLES, FALLBACK_STYLES)
-    )
+    known, spare = PALETTES[measure.reference]
     name = family_of(measure.spec.name)
     if name in known:
         return known[name]
@@ -206,10 +205,6 @@ def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -
         if look not in taken:
             return look
     return spare[first % count]
-
-
-def _apart(one: str, other: str) -> float:
-    return math.dist(bytes.fromhex(one[1:]), bytes.fromhex(other[1:]))
 
 
 @cache

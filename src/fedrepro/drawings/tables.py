@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
+from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
 
 
 NONE = "–"  # in place of a missing number
-
-
 Form = Callable[[float], str]  # how numbers are written
 HeadValues = tuple[str, ...]
 Place = tuple[HeadValues, HeadValues]  # down, across
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]  # of a csv
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,6 @@ class TextCell:
     verdict: str = ""
     best: bool = False
     notes: tuple[int, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Return the lines under the cell's number: the model's size, and the paper's value."""
-        printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
-        return (*self.below, printed) if printed else self.below
 
 
 @dataclass(frozen=True)
@@ -117,51 +110,35 @@ METHOD = "method"
 # counted units; any other has decimals
 WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
 NAMES = {
-    "clients": "J",
-    METHOD: "Method",
-    CASE: "",
     "sigma2": "σ²",
     "sigma02": "σ₀²",
     "gamma0": "γ₀",
     "epsilon": "ε",
+    "clients": "J",
+    METHOD: "Method",
+    CASE: "",
     "epsilon_hidden": "ε hidden",
     "clusters": "m_ε",
     "points": "p",
 }
 
 
-@dataclass(frozen=True)
-class Arrangement:
-    """Which parameters, also "method" and "case" (scenario), label a table's rows and its columns.
-
-    best: "column", "row" or "none", whose best number is marked. size: a model size shown, or "".
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    metric: str = "accuracy"
-    split: str = "test"
-    best: str = "column"
-    size: str = ""
-
-
-def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """Return a table's layout from its json; by default, rows are methods, columns parameters."""
-    points, shown = about["columns"]["points"], about["columns"]["settings"]
+def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
+    """Return how a table is laid out, from its json; a figure's numbers stand as in any table."""
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
-    rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
-    columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
-    options = {k: v for k in ("metric", "split", "best") if (v := wanted.get(k)) is not None}
-    size = about["settings"]["size"] if wanted.get("sizes") else ""
-    return Arrangement(rows, columns, **options, size=size)
+    options: dict[str, Any] = {"sizes": False}
+    options |= {k: v for k in TableDrawing.model_fields if (v := wanted.get(k)) is not None}
+    given = TableDrawing.model_construct(**options)
+    rows, columns = given.sides(about["columns"]["points"], about["columns"]["settings"])
+    return given.model_copy(update={"rows": rows, "columns": columns})
 
 
 def table_of(
     about: Mapping[str, Any],
     numbers: pd.DataFrame,
-    arranged: Arrangement,
+    arranged: TableDrawing,
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
@@ -170,17 +147,17 @@ def table_of(
     `printed` has the paper's values with their verdicts, as in a printed.csv.
     """
     last = final(as_shown(numbers))
-    methods = {method["label"]: method for method in about["methods"]}
-    bounds = {label for label, method in methods.items() if method["reference"]}
-    keys, form = (arranged.rows, arranged.columns), number_form(arranged.metric)
+    labels = [method["label"] for method in about["methods"]]
+    bounds = {method["label"] for method in about["methods"] if method["reference"]}
+    sides, form = (arranged.rows, arranged.columns), number_form(arranged.metric)
+    size = SIZES[about["settings"]["size"]] if arranged.sizes else None
     found: dict[Place, Row] = {}
     for row in select_series(last, arranged.metric, arranged.split).to_dict("records"):
-        if row[METHOD] in methods:
-            down, across = (tuple(cell_text(row.get(key)) for key in side) for side in keys)
-            found[down, across] = {str(key): value for key, value in row.items()}
-    downs, acrosses = (
-        _ordered([place[side] for place in found], keys[side], methods) for side in (0, 1)
-    )
+        if row[METHOD] in labels:
+            down, across = (tuple(cell_text(row.get(key)) for key in side) for side in sides)
+            found[down, across] = row
+    downs = _ordered([down for down, _ in found], arranged.rows, labels)
+    acrosses = _ordered([across for _, across in found], arranged.columns, labels)
     best = _best(found, arranged, bounds)
     known = [] if printed is None else printed.to_dict("records")
     columns = [] if printed is None else list(printed.columns)[: list(printed).index("mean")]
@@ -210,8 +187,7 @@ def table_of(
             given["notes"] = (*given.get("notes", ()), *paired)
         text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
         below: tuple[str, ...] = ()
-        if arranged.size:
-            size = SIZES[arranged.size]
+        if size is not None:
             means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
             below = tuple(size_text(float(mean), size) for mean in means[:1])
         return TextCell(text, below, best=place in best, **given)
@@ -225,7 +201,7 @@ def table_of(
         )
         for down in downs
     )
-    several = [len({a[at] for a in acrosses}) > 1 for at in range(len(arranged.columns))]
+    several = [len({*texts}) > 1 for texts in zip(*acrosses, strict=True)]
     kept = several if any(several) else [True] * len(several)
     heads = (itertools.compress(_heads(arranged.columns, across), kept) for across in acrosses)
     corner = tuple(column_title(key) for key in arranged.rows)
@@ -260,16 +236,13 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _ordered(
-    places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
+    places: Sequence[HeadValues], keys: Sequence[str], labels: list[str]
 ) -> list[HeadValues]:
     """Sort headings of rows or columns, a text per key, and leave out repeats.
 
     Methods come in the order of `labels`, and other values in the order of first appearance.
     """
-    orders = [
-        list(labels if key == METHOD else dict.fromkeys(place[at] for place in places))
-        for at, key in enumerate(keys)
-    ]
+    orders = [labels if key == METHOD else [p[at] for p in places] for at, key in enumerate(keys)]
     return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
 
@@ -300,7 +273,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
     return numbers
 
 
-def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
+def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
     """Return the places of the best cells of each column or row, as `arranged` says.
 
     Ties have none, and methods in `bounds`, such as pooled training, are left out.

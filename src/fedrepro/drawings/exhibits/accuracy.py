@@ -10,24 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedrepro.drawings import figure_layout
+from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.figure_layout import Figured, Line
 from fedrepro.drawings.style import line_styles, wrapped
-from fedrepro.planning.figure_interface import (
-    CASE,
-    PANELS,
-    ROUND,
-    Planned,
-    a_rival,
-    drawing,
-    final,
-    nothing_shown,
-    numbers_shown,
-    one_axis,
-    one_line_each,
-    one_scenario,
-    select_series,
-)
+from fedrepro.planning import figure_interface as checks
+from fedrepro.planning.figure_interface import CASE, ROUND, Planned, drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -35,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS_HEIGHT = 4.7  # inches, with a legend of two rows
 COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 0.42}
 
 
@@ -53,25 +39,32 @@ class AccuracyCloseUp(Figured):
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        if shown.cases > PANELS:
-            yield f"it has a panel for each of its cases, at most {PANELS}, not {shown.cases}"
+        if shown.cases > (most := checks.PANELS):
+            yield f"it has a panel for each of its cases, at most {most}, not {shown.cases}"
         if not self.by_rounds:
-            yield from one_line_each(shown)
+            yield from checks.one_line_each(shown)
 
     def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
         """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
-        draw_accuracies(exhibit, numbers, whole, close)
-        for axes in (whole, close):
+        accuracy = layout.lines(exhibit, numbers, "accuracy", "test")
+        limits, look = layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
+        # in the close-up a band whose line is mostly outside would only be in the way
+        inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
+        for axes, banded in ((whole, accuracy), (close, inside)):
+            layout.draw_lines(axes, accuracy, look, banded)
             set_x_axis(axes, exhibit, numbers, self.x_label)
+        limit_pair(whole, close, limits, titled=CASE not in numbers)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        if not (shown := figure_layout.cases(numbers)):
-            drawn, ((whole, close),) = figure_layout.sheet(exhibit, self.height, 1, 2, **self.sides)
+        shown = layout.by_case(numbers)
+        if CASE not in numbers:
+            drawn, ((whole, close),) = layout.sheet(exhibit, self.height, 1, 2, **self.sides)
             self.draw_pair(exhibit, numbers, whole, close)
             return drawn
-        drawn, grid = figure_layout.sheet(exhibit, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
-        for letter, case, whole, close in zip(figure_layout.LETTERS, shown, *grid, strict=False):
-            self.draw_pair(exhibit, figure_layout.of_case(numbers, case), whole, close)
+        drawn, grid = layout.sheet(exhibit, 4.7, 2, len(shown), **COLUMNS)
+        columns = zip(layout.LETTERS, shown.items(), *grid, strict=False)
+        for letter, (case, rows), whole, close in columns:
+            self.draw_pair(exhibit, rows, whole, close)
             whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
             whole.set_xlabel("")
             close.set_title("close-up", loc="left", fontsize=7)
@@ -82,42 +75,27 @@ class AccuracyCloseUp(Figured):
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
     """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
-    key, title, _ = figure_layout.axis_of(exhibit)
-    values = sorted(set(figure_layout.positions(numbers[key])))
+    key, title, _ = layout.axis_of(exhibit)
+    values = sorted(set(layout.positions(numbers[key])))
     if len(values) <= 8:
         axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xlabel(label or title)
 
 
-def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
-    """Draw test accuracies against the swept parameter: all in `whole`, the best in `close`."""
-    accuracy = figure_layout.lines(exhibit, numbers, "accuracy", "test")
-    limits, look = figure_layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
-    # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
-    figure_layout.draw_lines(whole, accuracy, look)
-    figure_layout.draw_lines(close, accuracy, look, inside)
-    limit_pair(whole, close, limits, titled=CASE not in numbers)
-
-
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled: bool) -> None:
     """Set axes: `whole` to 0–100 %, `close` to `limits`, shaded in `whole`; titles if `titled`."""
-    for axes in (whole, close):
-        figure_layout.percent(axes)
-    whole.set_ylim(0, 1)
-    close.set_ylim(*limits)
+    for axes, ends in ((whole, (0, 1)), (close, limits)):
+        layout.percent(axes)
+        axes.set_ylim(*ends)
     whole.axhspan(*limits, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     if titled:
         place: dict[str, Any] = {"transform": whole.get_yaxis_transform(), "va": "center"}
-        whole.text(1.015, sum(limits) / 2, "b", color=figure_layout.SOFT, **place)
+        whole.text(1.015, sum(limits) / 2, "b", color=layout.SOFT, **place)
         whole.set_title("a  Test accuracy (%)", loc="left")
         close.set_title("b  Test accuracy (%), close-up", loc="left")
 
 
-HEIGHT = 3.5  # inches, with a legend of two rows
 SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
-NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
-NOTE = 7  # points
 
 
 @drawing("accuracy-and-size")
@@ -127,68 +105,60 @@ class AccuracyAndSize(Figured):
     shows_pairs: ClassVar[bool] = True
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        yield from one_scenario(shown)
+        yield from checks.one_scenario(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, (*_, symbol) = line_styles(exhibit.measures), figure_layout.axis_of(exhibit)
-        groups = [(*group, size_name(group[1], symbol)) for group in _groups_of(exhibit, numbers)]
+        look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = wrapped(text, NOTE, figure_layout.WIDTH - 0.2)
-        more = NOTE_ROW * max(0, len(note) - 1)
+        note = wrapped(text, 7, layout.WIDTH - 0.2)
+        more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
-        drawn, ((whole, close, size),) = figure_layout.sheet(exhibit, HEIGHT + more, 1, 3, **room)
-        draw_accuracies(exhibit, numbers, whole, close)
+        drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)
+        AccuracyCloseUp(x_label="").draw_pair(exhibit, numbers, whole, close)
         for (first, *others), line, name in groups:
-            figure_layout.draw_lines(size, {first: line}, look)
+            layout.draw_lines(size, {first: line}, look)
             if others:
                 place: dict[str, Any] = {"xycoords": size.get_yaxis_transform(), "va": "center"}
                 place |= {"textcoords": "offset points", "annotation_clip": False}
                 size.annotate(name, (1.0, line.mean[-1]), (3, 0), **place)
         size.set_ylim(bottom=0)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
-        for axes in (whole, close, size):
-            set_x_axis(axes, exhibit, numbers)
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": figure_layout.SOFT}
+        set_x_axis(size, exhibit, numbers)
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": layout.SOFT}
         up = (0.105 + more / 2) / drawn.get_figheight()
-        drawn.text(0.5, up, "\n".join(note), fontsize=NOTE, **middle)
+        drawn.text(0.5, up, "\n".join(note), fontsize=7, **middle)
         return drawn
 
 
-def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line]]:
+def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line, str]]:
     """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns pairs (labels, line), references (bounds) first. A method that matches hidden units
-    keeps its own line, because its size is a result. Methods of size zero are left out.
+    Returns (labels, line, name), references (bounds) first; the name is "500" if the size is 500
+    everywhere, "50·J" if it is 50 J, else "same". A method that matches hidden units keeps its own
+    line, because its size is a result. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    size = exhibit.size
+    size, (*_, symbol) = exhibit.size, layout.axis_of(exhibit)
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
-    sizes = figure_layout.lines(exhibit, scaled, size.metric, "")
-    groups: list[tuple[list[str], Line]] = []
+    sizes = layout.lines(exhibit, scaled, size.metric, "")
+    groups: list[tuple[list[str], Line, str]] = []
     for label in (m.label for m in sorted(exhibit.measures, key=lambda m: not m.reference)):
-        if label not in sizes or not any(sizes[label].mean):
+        if label not in sizes or not any((line := sizes[label]).mean):
             continue
-        same = [g for g in groups if g[1] == sizes[label] and matching.isdisjoint((g[0][0], label))]
+        same = [g for g in groups if g[1] == line and matching.isdisjoint((g[0][0], label))]
+        ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
+        name = f"{min(ratios):g}·{symbol}" if len(ratios) == 1 else "same"
         if same:
             same[0][0].append(label)
         else:
-            groups.append(([label], sizes[label]))
+            level = len(set(line.mean)) == 1
+            groups.append(([label], line, f"{line.mean[0]:g}" if level else name))
     return groups
-
-
-def size_name(line: Line, symbol: str) -> str:
-    """Name a line of model sizes: "500" if level, "50·J" if 50 times `symbol` J, else "same"."""
-    if len(set(line.mean)) == 1:
-        return f"{line.mean[0]:g}"
-    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
-    return f"{min(ratios):g}·{symbol}" if len(ratios) == 1 else "same"
 
 
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
-EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
-NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 SENT = ("bytes_up", "bytes_down")
 FAR = 30  # times as many bytes or rounds from which on their axis is logarithmic
 
@@ -214,8 +184,8 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         yield from super().reasons(shown)
         if len(shown.points) > max(1, shown.cases):
             yield "it is drawn against rounds, so its sweep has one value"
-        yield from nothing_shown(shown)
-        yield from a_rival(shown)
+        yield from checks.nothing_shown(shown)
+        yield from checks.a_rival(shown)
 
     def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
         accuracy, look = round_lines(exhibit, numbers), line_styles(exhibit.measures)
@@ -225,19 +195,46 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
                 accuracy[label] = Line(line.x, best, [0.0] * len(best))
         rounds = [line.x for line in accuracy.values()]
         first, last = min(map(min, rounds)), max(map(max, rounds))
-        early = last >= MANY and sum(x <= EARLY * last for x in max(rounds, key=len)) >= SEEN
+        early = last >= MANY and sum(x <= 0.05 * last for x in max(rounds, key=len)) >= 5
         early |= last >= FAR * min((x[-1] for x in rounds if len(x) > 1), default=last)
         for axes in (whole, close):
-            figure_layout.draw_lines(axes, accuracy, look, markers=MARKERS)
+            layout.draw_lines(axes, accuracy, look, markers=MARKERS)
             axes.set_xlabel(self.x_label or "communication rounds")
             if early:
                 axes.set_xscale("log")
                 axes.set_xlim(first / 1.15, last * 1.15)
-                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+                axes.xaxis.set_major_formatter("{x:g}")
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.locator_params("x", nbins=7, steps=[1, 2, 5, 10], integer=True)
         limit_pair(whole, close, ends(exhibit, accuracy), titled=CASE not in numbers)
+
+
+def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
+    """Return (low, high) of a close-up's vertical axis; methods 0.2 below the best are left out."""
+    bounds = {measure.label for measure in exhibit.measures if measure.reference}
+    found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
+    known = {label: means for label, means in found.items() if means}  # others failed at once
+    if not known:
+        return 0.0, 1.0
+    last = {label: means[-1] for label, means in known.items()}
+    rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
+    low = min(mean for mean in rivals if max(rivals) - mean <= 0.2)
+    high = max(map(max, known.values()))
+    return layout.rounded(low - max(0.01, 0.1 * (high - low)), high)
+
+
+def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """Return {label of a method: line of test accuracy against measured rounds}.
+
+    A method without rounds is a level line, with its final accuracy at the first and last round.
+    """
+    rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
+    curves = layout.lines_of(exhibit, rows[rows[ROUND].notna()])
+    last = float(rows[ROUND].max()) if curves else 1.0
+    both, level = [1.0 if last >= MANY else 0.0, last], layout.lines_of(exhibit, final(rows))
+    found = {k: Line(both, 2 * line.mean, [0.0, 0.0]) for k, line in level.items()} | curves
+    return {m.label: found[m.label] for m in exhibit.measures if m.label in found}
 
 
 @drawing("accuracy-and-bytes")
@@ -253,20 +250,18 @@ class AccuracyAndBytes(Figured):
     def reasons(self, shown: Planned) -> Iterator[str]:
         if shown.cases or len(shown.points) > 1:
             yield "it shows one scenario: draw cases as accuracy-against-rounds, a sweep otherwise"
-        yield from nothing_shown(shown)
+        yield from checks.nothing_shown(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
-        drawn, ((left, right),) = figure_layout.sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
+        look, like = line_styles(exhibit.measures), AccuracyAgainstRounds
+        drawn, ((left, right),) = layout.sheet(exhibit, like.height, 1, 2, **like.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
         bands = [end for line in by_rounds.values() for ends in line.band for end in ends]
-        values = [value for value in bands if value == value]
+        values = [value for value in bands if value == value] or [0.0, 1.0]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
-            figure_layout.draw_lines(axes, curves, look, markers=MARKERS)
-            figure_layout.percent(axes)
-            axes.set_ylim(
-                *figure_layout.rounded(min(values, default=0.0), max(values, default=1.0))
-            )
+            layout.draw_lines(axes, curves, look, markers=MARKERS)
+            layout.percent(axes)
+            axes.set_ylim(*layout.rounded(min(values), max(values)))
         left.set_xlabel("communication rounds")
         left.set_title("a  Test accuracy (%)", loc="left")
         right.set_xlabel("megabytes that clients and server sent")
@@ -274,7 +269,7 @@ class AccuracyAndBytes(Figured):
         most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
         if most and max(most) >= FAR * min(most):
             right.set_xscale("log")
-        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        right.xaxis.set_major_formatter("{x:g}")
         return drawn
 
 
@@ -285,44 +280,12 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
     megabytes = sent.sum(min_count=len(SENT)).div(1e6).rename("x").dropna().reset_index()
     accuracy = select_series(rows, "accuracy", "test")
-    return figure_layout.lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
+    return layout.lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
 
 
-def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: line of test accuracy against measured rounds}.
-
-    A method without rounds is a level line, with its final accuracy at the first and last round.
-    """
-    rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
-    curves = figure_layout.lines_of(exhibit, rows[rows[ROUND].notna()])
-    last = float(rows[ROUND].max()) if curves else 1.0
-    both, level = [1.0 if last >= MANY else 0.0, last], figure_layout.lines_of(exhibit, final(rows))
-    found = {k: Line(both, 2 * line.mean, [0.0, 0.0]) for k, line in level.items()} | curves
-    return {m.label: found[m.label] for m in exhibit.measures if m.label in found}
-
-
-def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return (low, high) of a close-up's vertical axis; methods 0.2 below the best are left out."""
-    bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
-    known = {label: means for label, means in found.items() if means}  # others failed at once
-    if not known:
-        return 0.0, 1.0
-    last = {label: means[-1] for label, means in known.items()}
-    rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
-    low = min(mean for mean in rivals if max(rivals) - mean <= NEAR)
-    high = max(map(max, known.values()))
-    return figure_layout.rounded(low - max(0.01, 0.1 * (high - low)), high)
-
-
-PANEL = 1.75  # inches, height of a panel of accuracy against size
 GRID = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92, "across": 0.38, "between": 0.42}
-WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
-APART = 16  # points between two named settings of a path
 BESIDE = 5  # points between marks of one size
 TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000)
-CORNER = 0.15  # of a panel's height, in which a corner's text stands
-REACH = 0.25  # accuracy further below the best than this is cut off
 
 Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
 
@@ -335,35 +298,29 @@ class AccuracyAgainstSize(Figured):
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        yield from one_axis(shown)
+        yield from checks.one_axis(shown)
         for measure in shown.measures:
             if len(measure.show) > 1:
                 yield f"method '{measure.spec.name}' shows more than one parameter along its path"
-            yield from numbers_shown(measure)
+            yield from checks.numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        (key, _, symbol), shown = (
-            figure_layout.axis_of(exhibit),
-            figure_layout.cases(numbers) or [""],
-        )
-        values = list(dict.fromkeys(numbers[key]))
-        height = 1.52 + len(shown) * (PANEL + 0.45)
-        drawn, grid = figure_layout.sheet(
-            exhibit, height, len(shown), len(values), foot=0.06, **GRID
-        )
-        for row, case in zip(grid, shown, strict=True):
-            selected = figure_layout.of_case(numbers, case)
-            panels = [paths_of(exhibit, selected[selected[key] == value]) for value in values]
+        (key, _, symbol), shown = layout.axis_of(exhibit), layout.by_case(numbers)
+        values = numbers[key].unique().tolist()
+        rows, columns = len(shown), len(values)
+        drawn, grid = layout.sheet(exhibit, 1.52 + 2.2 * rows, rows, columns, foot=0.06, **GRID)
+        for row, (case, own) in zip(grid, shown.items(), strict=True):
+            panels = [paths_of(exhibit, own[own[key] == value]) for value in values]
             means = [m for paths in panels for _, line in paths.values() for m in line.mean]
-            seen = [m for m in means if max(means) - m <= REACH]
+            seen = [m for m in means if max(means) - m <= 0.25]  # what is further below is cut off
             for axes, value, paths in zip(row, values, panels, strict=True):
                 if seen:  # one scale for a row, so that its panels can be compared
-                    axes.set_ylim(*figure_layout.rounded(min(seen), max(seen)))
+                    axes.set_ylim(*layout.rounded(min(seen), max(seen)))
                 _draw_paths(axes, exhibit, paths)
                 place = f"{symbol} = {value}"
                 axes.set_title(f"{case}, {place}" if case else place, loc="left")
             row[0].set_ylabel("test accuracy (%)", labelpad=2)
-        whose = " of the global model" if len(values) <= WIDE_PANELS else ""
+        whose = " of the global model" if columns <= 3 else ""  # a narrower panel has no room
         for axes in grid[-1]:
             axes.set_xlabel(exhibit.size.title.lower() + whose)
         return drawn
@@ -381,12 +338,11 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     for measure in exhibit.measures:
         own = accuracy[accuracy["method"] == measure.label]
         at = own[measure.show[0]].astype(float).tolist() if measure.show else []
-        paths[measure.label] = at, figure_layout.line_of(own)
+        paths[measure.label] = at, layout.line_of(own)
     return paths
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
-    from matplotlib.ticker import NullFormatter
     from matplotlib.transforms import ScaledTranslation
 
     measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
@@ -394,17 +350,18 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         return
     axes.set_xscale("log")
     low, styles = axes.get_ylim()[0], line_styles(exhibit.measures)
-    single = {m.label: paths[m.label][1].mean[0] for m in measures if not m.show}
-    lost = {label: mean for label, mean in single.items() if mean < low}
-    marks = [m for m in measures if m.label in single.keys() - lost.keys() and not m.reference]
     shown = [paths[measure.label] for measure in measures if measure.show]
     values, named = shown[0] if shown else ([], Line([], [], []))
     ratios = {size / value for size, value in zip(named.x, values, strict=True)}
     # where settings are sizes, by a factor, the axis names them
     asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
+    lost: dict[str, float] = {}
+    marks = 0
     for measure in measures:
         line, style = paths[measure.label][1], styles[measure.label].line
         x, mean, sd = line.x, line.mean, line.sd
+        if not measure.show and mean[0] < low:
+            lost[measure.label] = mean[0]
         if measure.show:
             if asked:  # a gap where a result is missing
                 points = dict(zip(x, zip(mean, sd, strict=True), strict=True))
@@ -414,26 +371,26 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         elif measure.reference:  # the level of a bound
             plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
             axes.axhline(mean[0], **plain)
-        elif measure in marks:
+        elif measure.label not in lost:
+            marks += 1
             # to the left of its point: several of one size would hide each other
-            left = -BESIDE * (1 + marks.index(measure)) / 72
-            shift = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
+            shift = ScaledTranslation(-BESIDE * marks / 72, 0, axes.figure.dpi_scale_trans)
             style |= {"transform": axes.transData + shift, "linestyle": "none"}
             axes.errorbar(x, mean, sd, capsize=2, elinewidth=0.8, **style)
     if marks:
-        axes.margins(x=0.06 * (1 + len(marks)))  # room for them
+        axes.margins(x=0.06 * (1 + marks))  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
     if lost:
         _name_lost(axes, lost, paths.values())
-    figure_layout.percent(axes)
+    layout.percent(axes)
     # ticks at the sizes that were asked for, or else at round numbers
     left, right = axes.get_xlim()
     axes.set_xticks(asked or [tick for tick in TICKS if left <= tick <= right])
     if asked:
         axes.minorticks_off()
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
 
 
 def _write(axes: Axes, text: str, point: tuple[float, float], shift: Any, **look: Any) -> None:
@@ -451,7 +408,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
     named: list[float] = []
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
         across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
-        if all(abs(across - other) >= APART for other in named):
+        if all(abs(across - other) >= 16 for other in named):  # points
             named.append(across)
             below = line.mean[at] < low  # it is named at the lower edge of the frame
             point = line.x[at], low if below else min(line.mean[at], high)
@@ -462,11 +419,10 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Iterable[Path]) -> 
     """Write accuracies (`lost`) of methods below a panel in a corner free of the lines `drawn`."""
     points = np.array([both for _, line in drawn for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
-    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
+    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < 0.15)).any())
     side, x, shift = ("left", 0, 3) if taken else ("right", 1, -3)
     text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
     look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
+    look |= {"color": layout.SOFT, "xycoords": "axes fraction"}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-    _write(
-        axes, text, (x, 0), (shift, 3), color=figure_layout.SOFT, xycoords="axes fraction", **look
-    )
+    _write(axes, text, (x, 0), (shift, 3), **look)

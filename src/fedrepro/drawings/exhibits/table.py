@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -47,18 +48,11 @@ class TableDrawing(Drawing):
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from a_rival(shown)
-        yield from self._arranged(shown)
-        if self.metric in TIMES:
-            yield from _timed(shown)
-
-    def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Yield an error for each parameter that is not in exactly one of the rows and columns."""
+        # each parameter has its place in rows or columns, once
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])
-        rows = self.rows or ["method", *dict.fromkeys(settings)]
-        columns = self.columns or [key for key in points if key not in rows]
-        placed = [*rows, *columns]
+        placed = [*itertools.chain(*self.sides(points, settings))]
         for key in placed:
             if key not in known:
                 yield f"its table has '{key}' in rows or columns; what it has is {', '.join(known)}"
@@ -68,10 +62,19 @@ class TableDrawing(Drawing):
         varied += [key for key in points if len(shown.values(key)) > 1]
         for key in (*varied, *settings):
             if key not in placed:
+                yield f"'{key}' takes several values, but its table has no rows or columns of it"
+        for measure in shown.measures if self.metric in TIMES else ():
+            in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
+            if not in_rounds or len(measure.settings) > 1:
                 yield (
-                    f"'{key}' takes several values, but its table has it in neither rows nor "
-                    "columns"
+                    f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
+                    + ("several settings" if in_rounds else "no rounds")
                 )
+
+    def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return what labels rows and columns; by default methods with `settings`, and `points`."""
+        rows = self.rows or ["method", *dict.fromkeys(settings)]
+        return rows, self.columns or [key for key in points if key not in rows]
 
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
@@ -90,13 +93,3 @@ class TableDrawing(Drawing):
         caption = f"{exhibit.caption} {fixed_keys(about, numbers)}."
         table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
         return {".html": html(table).encode(), ".printed.csv": printed.encode()}
-
-
-def _timed(shown: Planned) -> Iterator[str]:
-    for measure in shown.measures:
-        in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
-        if not in_rounds or len(measure.settings) > 1:
-            yield (
-                f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
-                + ("several settings" if in_rounds else "no rounds")
-            )

@@ -43,13 +43,11 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     precisions of unit and atom, h, G values times precision; `products` are h_l · G_i over incoming
     weights and bias. Units are of one client. Source: PFNM, equation (9).
     """
-    # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
-    # cancel
+    # uniform coordinates: |h + G|² / (p + S) - |G|² / S, terms in |G|² joined before they cancel
     shrink = 1.0 / (units.precision + atoms.precision)
-    offset = shrink * units.precision * atoms.lengths / atoms.precision
     uniform = products * (2.0 * shrink)
     uniform += np.multiply.outer(units.lengths, shrink)
-    uniform -= offset
+    uniform -= shrink * units.precision * atoms.lengths / atoms.precision
     # on the classed ones, with A = 1 / (p + S): (h²) A' + 2 h (G A)' - sum_d p_d G_d² A_d / S_d,
     # all pairs at once through one matrix product
     shrink = 1.0 / (units.classed_precision + atoms.classed_precision)
@@ -104,37 +102,22 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
     return rewards
 
 
-def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Return the posterior means of atoms (common units): natural / precision.
-
-    `natural` sums value · precision over the prior and an atom's units. Source: PFNM, equation (5).
-    """
-    return natural / precision
-
-
-@dataclass(frozen=True)
-class Prior:
-    """The Gaussian prior of an atom: variance, means of weights to classes (Q,), of others (P,)."""
-
-    uniform: Array
-    classed: Array
-    variance: float
-
-
 @dataclass(frozen=True)
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
     uniform: for each client j, float64 (L_j, P), P incoming weights and bias of its L_j units, with
     noise `variance`. classed: (L_j, Q), weights to Q classes, of the top layer; classed_precision:
-    (J, Q), 0 where a client has no examples of a class.
+    (J, Q), 0 where a client has no examples of a class. The prior of atoms has a variance, and the
+    mean prior_mean (P,), 0 for weights to classes.
     """
 
     uniform: tuple[Array, ...]
     classed: tuple[Array, ...]
     variance: float
     classed_precision: Array
-    prior: Prior
+    prior_mean: Array
+    prior_variance: float
 
     @property
     def clients(self) -> int:
@@ -150,7 +133,8 @@ class Atoms:
     """Atoms in natural parameters, from which a later step of a data stream starts.
 
     natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
-    and bias, classed and classed_precision (atoms, Q) those of weights to classes.
+    and bias, classed and classed_precision (atoms, Q) those of weights to classes. A posterior mean
+    is the one divided by the other: PFNM, equation (5).
     """
 
     natural: Array
@@ -160,11 +144,11 @@ class Atoms:
 
     @property
     def uniform_mean(self) -> Array:
-        return posterior_mean(self.natural, self.precision[:, None])
+        return self.natural / self.precision[:, None]
 
     @property
     def classed_mean(self) -> Array:
-        return posterior_mean(self.classed, self.classed_precision)
+        return self.classed / self.classed_precision
 
 
 @dataclass(frozen=True)
@@ -191,10 +175,10 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
     `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
     come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
     """
-    prior, before = layer.prior, len(past.atoms.natural)
-    natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
-    classed = np.tile(prior.classed / prior.variance, (len(counts), 1))
-    classed_precision = np.full_like(classed, 1.0 / prior.variance)
+    before, variance = len(past.atoms.natural), layer.prior_variance
+    natural = np.tile(layer.prior_mean / variance, (len(counts), 1))
+    classed = np.zeros((len(counts), layer.classed[0].shape[1]))
+    classed_precision = np.full_like(classed, 1.0 / variance)
     natural[:before] = past.atoms.natural
     classed[:before] = past.atoms.classed
     classed_precision[:before] = past.atoms.classed_precision
@@ -203,7 +187,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
         natural[atoms] += layer.uniform[client] / layer.variance
         classed[atoms] += layer.classed[client] * layer.classed_precision[client]
         classed_precision[atoms] += layer.classed_precision[client]
-    precision = 1.0 / prior.variance + counts / layer.variance
+    precision = 1.0 / variance + counts / layer.variance
     return Atoms(natural, precision, classed, classed_precision)
 
 
@@ -211,35 +195,33 @@ class RunningSums:
     """Sums over each atom's units, to compute rewards from; a row of these arrays is a slot."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
-        prior, before = layer.prior, past.atoms
+        before, variance = past.atoms, layer.prior_variance
         ends = np.cumsum(layer.widths)
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
-        self.unit_precision = np.array([1.0 / layer.variance])
-        self.client_precision = layer.classed_precision
         natural = self.natural = np.concatenate(layer.uniform) / layer.variance
-        self.unit_lengths = np.einsum("ud,ud->u", natural, natural)
-        self.unit_classed = np.concatenate(
-            [units * layer.classed_precision[j] for j, units in enumerate(layer.classed)]
-        )
-        origin = self.origin = prior.uniform / prior.variance
-        self.prior = Gaussians(
-            np.array([origin @ origin]),
-            np.array([1.0 / prior.variance]),
-            prior.classed[None] / prior.variance,
-            np.full((1, len(prior.classed)), 1.0 / prior.variance),
-        )
+        lengths, precision = np.einsum("ud,ud->u", natural, natural), np.array([1 / layer.variance])
+        self.clients = [
+            Gaussians(lengths[units], precision, weights * own, own[None])
+            for units, weights, own in zip(
+                self.units, layer.classed, layer.classed_precision, strict=True
+            )
+        ]
+        origin = self.origin = layer.prior_mean / variance
+        classed = np.zeros((1, layer.classed[0].shape[1]))
+        own = np.array([origin @ origin]), np.array([1.0 / variance])
+        self.prior = Gaussians(*own, classed, np.full_like(classed, 1.0 / variance))
         self.used = len(before.natural)
-        lengths = np.einsum("ad,ad->a", before.natural, before.natural)
+        taken = np.einsum("ad,ad->a", before.natural, before.natural)
         # Room for every unit alone; memory is touched only as far as slots are used.
         self.sums, self.lengths, self.classed, self.classed_precision = (
-            np.concatenate([taken, np.empty((len(natural), *taken.shape[1:]))])
-            for taken in (before.natural, lengths, before.classed, before.classed_precision)
+            np.concatenate([held, np.empty((len(natural), *held.shape[1:]))])
+            for held in (before.natural, taken, before.classed, before.classed_precision)
         )
         # What a new atom is worth to each unit does not depend on the others.
         products = natural @ origin
         self.fresh = [
-            gain(self._units(client), self.prior, products[units, None])[:, 0]
-            for client, units in enumerate(self.units)
+            gain(own, self.prior, products[units, None])[:, 0]
+            for own, units in zip(self.clients, self.units, strict=True)
         ]
 
     def open(self, slots: Ints) -> None:
@@ -252,32 +234,21 @@ class RunningSums:
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
         """Add (np.add) or np.subtract a client's units to the sums of atoms, in rows `slots`."""
-        units = self.units[client]
-        products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
-        self.sums[slots] = op(self.sums[slots], self.natural[units])
-        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, self.unit_lengths[units]))
-        self.classed[slots] = op(self.classed[slots], self.unit_classed[units])
-        self.classed_precision[slots] = op(
-            self.classed_precision[slots], self.client_precision[client]
-        )
+        natural, own = self.natural[self.units[client]], self.clients[client]
+        products = np.einsum("ud,ud->u", natural, self.sums[slots])
+        self.sums[slots] = op(self.sums[slots], natural)
+        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, own.lengths))
+        self.classed[slots] = op(self.classed[slots], own.classed)
+        self.classed_precision[slots] = op(self.classed_precision[slots], own.classed_precision)
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
         """Compute units' `gain` by joining atoms (rows `slots`) of `counts` units: (L_j, atoms)."""
         atoms = Gaussians(
             self.lengths[slots],
-            self.prior.precision + counts * self.unit_precision,
+            self.prior.precision + counts * self.clients[client].precision,
             self.classed[slots],
             self.classed_precision[slots],
         )
         # One product over all slots in use costs less than gathering the live ones first.
         products = self.natural[self.units[client]] @ self.sums[: self.used].T
-        return gain(self._units(client), atoms, products[:, slots])
-
-    def _units(self, client: int) -> Gaussians:
-        units = self.units[client]
-        return Gaussians(
-            self.unit_lengths[units],
-            self.unit_precision,
-            self.unit_classed[units],
-            self.client_precision[client][None],
-        )
+        return gain(self.clients[client], atoms, products[:, slots])

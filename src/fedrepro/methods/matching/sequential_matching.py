@@ -22,14 +22,12 @@ from fedrepro.methods.matching.pfnm_atoms import (
     Ints,
     MatchedLayer,
     Past,
-    Prior,
     RunningSums,
     atoms_of,
     habit,
     no_past,
     novelty,
     popularity,
-    posterior_mean,
     reward_matrix,
 )
 
@@ -96,7 +94,8 @@ def match(
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
         waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
         if not past.members.size:
-            table.seat_first(waiting.pop(0))
+            first = waiting.pop(0)
+            table.seat(first, np.arange(layer.widths[first]))  # each unit is an atom of its own
         for client in waiting:
             table.seat(client)
         for client in visits.ravel().tolist():
@@ -113,10 +112,10 @@ def useful_columns(rewards: Array, new: int) -> Ints:
     not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
-    if new < units:
-        return np.arange(columns)
-    hopeless = np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
-    return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
+    useful = np.ones(columns, bool)
+    if new >= units:
+        useful[: columns - new] = ~np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
+    return np.flatnonzero(useful)
 
 
 def best_columns(rewards: Array) -> Ints:
@@ -157,21 +156,16 @@ class _Table:
         self.order = np.arange(len(before))  # live slots, in the order of the atoms
         self.settled = np.zeros(layer.clients, bool)
 
-    def seat_first(self, client: int) -> None:
-        """Make every unit of the first client an atom of its own."""
-        new = np.ones(self.layer.widths[client], bool)
-        self._seat_at(client, np.arange(len(new)), new)
+    def seat(self, client: int, columns: Ints | None = None) -> None:
+        """Assign a client's units to atoms, given all other clients' assignments.
 
-    def seat(self, client: int) -> None:
-        """Assign a client's units to atoms, given all other clients' assignments."""
-        columns = self._best(client)
+        `columns` number each unit's atom, in order and then new ones; by default the best ones.
+        """
+        columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
         slots[~new] = self.order[columns[~new]]
         slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
-        self._seat_at(client, slots, new)
-
-    def _seat_at(self, client: int, slots: Ints, new: np.ndarray) -> None:
         self._join(client, slots, new)
         self.sums.open(slots[new])
         self.sums.change(np.add, client, slots)
@@ -183,7 +177,9 @@ class _Table:
         atoms; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
-        alone = self._leave(client)
+        self.counts[old_slots] -= 1
+        self.order = self.order[self.counts[self.order] > 0]
+        alone = self.counts[old_slots] == 0
         if self.settled[client]:
             self._join(client, old_slots, alone)
             return
@@ -206,13 +202,6 @@ class _Table:
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
-
-    def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from atoms; return bool (L_j,), whether the unit was the last."""
-        slots = self.slots[client]
-        self.counts[slots] -= 1
-        self.order = self.order[self.counts[self.order] > 0]
-        return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
         """Return the best atom for each unit of a client: existing atoms in order, then new."""
@@ -287,16 +276,12 @@ def match_networks(
     orders: Sequence[Ints],
     posterior: Variances | None = None,
 ) -> tuple[UnitArrays, tuple[Matching, ...]]:
-    """Match J networks into a global one; return it and the matching of each hidden layer.
+    """Match J networks into a global one; return it and each hidden layer's matching, top first.
 
-    Args:
-        networks: J tuples (weight0, bias0, …), float64, of equal depth; widths may differ.
-        shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
-        variances: of units and prior, for matching units.
-        rule: parameters of the matching.
-        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, like
-            the matchings that are returned.
-        posterior: other variances, for the global network's posterior means.
+    Networks are tuples (weight0, bias0, …), float64, of equal depth; widths may differ. `shares`,
+    (J, K), is the precision of a client's weights to a class in units of 1 / sigma2. `orders` has
+    the clients' order in each pass, (passes, J), for each hidden layer, top first. `posterior` are
+    other variances, for the global network's posterior means.
 
     Raises:
         FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
@@ -331,74 +316,53 @@ def match_down(
     matched(layer, units) matches those of one layer, 0 being the lowest. `shares` (J, K) are
     clients' shares of classes, `variances` of noise and prior. Source: PFNM, supplement, alg. 1.
     """
-    depth = hidden_layers(networks[0])
-    noise = variances.noise(depth)
-    matchings = [matched(depth - 1, top_layer(networks, shares, variances, noise[-1]))]
-    for layer in reversed(range(depth - 1)):
-        above = matchings[-1]
-        matchings.append(
-            matched(layer, inner_layer(networks, layer, above, variances, noise[layer]))
-        )
+    matchings: list[Matching] = []
+    for layer, noise in reversed([*enumerate(variances.noise(hidden_layers(networks[0])))]):
+        above = matchings[-1] if matchings else None
+        units = layer_units(networks, layer, above, shares, variances, noise)
+        matchings.append(matched(layer, units))
     return tuple(matchings)
 
 
-def top_layer(
-    networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
+def layer_units(
+    networks: Sequence[UnitArrays],
+    layer: int,
+    above: Matching | None,
+    shares: Array,
+    variances: Variances,
+    noise: float,
 ) -> MatchedLayer:
-    """Collect the units of the highest hidden layer for matching: biases and weights to classes.
+    """Collect the units of a hidden layer for matching: incoming weights, biases, outgoing weights.
 
-    Weights to class k have precision shares[:, k] / `noise`, a unit's variance around its atom.
+    Incoming weights are compared in the lowest layer only. Weights of the top layer, where `above`
+    is None, to class k have precision shares[:, k] / `noise`, a unit's variance around its atom.
+    Others lead to atoms of layer `above`, and are 0 with full precision to atoms that a client
+    lacks, as in the authors' code, which draws averages towards 0. Source: PFNM, section 3.2.
     """
-    layer = hidden_layers(networks[0]) - 1
-    uniform = tuple(_own_part(network, layer) for network in networks)
-    outgoing = tuple(network[-2] for network in networks)
-    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - 1, variances.bias)
-    prior = Prior(mean, np.zeros(outgoing[0].shape[1]), variances.sigma02)
-    return MatchedLayer(uniform, outgoing, noise, shares / noise, prior)
-
-
-def inner_layer(
-    networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
-) -> MatchedLayer:
-    """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
-
-    Outgoing weights lead to atoms of layer `above`, and are 0 with full precision to atoms that a
-    client lacks, as in the authors' code, which draws averages towards 0. `noise` is the variance
-    of units around an atom. Source: PFNM, section 3.2.
-    """
-    width = len(above.counts)
-    uniform = []
-    for network, atoms in zip(networks, above.assignments, strict=True):
-        own_part, outgoing = _own_part(network, layer), network[2 * layer + 2]
-        units = np.zeros((len(own_part), own_part.shape[1] + width))
-        units[:, : own_part.shape[1]] = own_part
-        units[:, own_part.shape[1] + atoms] = outgoing
-        uniform.append(units)
-    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - width - 1, variances.bias)
-    nothing = tuple(np.empty((len(units), 0)) for units in uniform)
-    prior = Prior(mean, np.empty(0), variances.sigma02)
-    return MatchedLayer(tuple(uniform), nothing, noise, np.empty((len(networks), 0)), prior)
-
-
-def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return incoming weights and bias of the lowest layer's units, else the bias alone: (L, …)."""
-    bias = network[2 * layer + 1][:, None]
-    return bias if layer else np.hstack([network[0].T, bias])
-
-
-def _prior_mean(dims: int, at: int, bias: float) -> Array:
-    mean = np.zeros(dims)
-    mean[at] = bias
-    return mean
+    uniform = [network[2 * layer + 1][:, None] for network in networks]
+    if layer == 0:
+        uniform = [np.hstack([n[0].T, b]) for n, b in zip(networks, uniform, strict=True)]
+    own, classed = uniform[0].shape[1], [network[2 * layer + 2] for network in networks]
+    if above is None:
+        precision = shares / noise
+    else:
+        wide = [np.zeros((len(units), own + len(above.counts))) for units in uniform]
+        for client, units in enumerate(wide):
+            units[:, :own] = uniform[client]
+            units[:, own + above.assignments[client]] = classed[client]
+        uniform, classed = wide, [np.empty((len(units), 0)) for units in wide]
+        precision = np.empty((len(networks), 0))
+    mean = np.zeros(uniform[0].shape[1])
+    mean[own - 1] = variances.bias
+    units = tuple(uniform), tuple(classed)
+    return MatchedLayer(*units, noise, precision, mean, variances.sigma02)
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """Build the global network from atoms of hidden layers, lowest first, and the output bias."""
-    blocks: list[Array] = []
+    blocks: list[Array] = [atoms[0].uniform_mean[:, :inputs].T]
     for layer, units in enumerate(atoms):
         mean, bias_column = units.uniform_mean, 0 if layer else inputs
-        if layer == 0:
-            blocks.append(mean[:, :inputs].T)
         above = units.classed_mean if layer == len(atoms) - 1 else mean[:, bias_column + 1 :]
         blocks += [mean[:, bias_column], above]
     return (*blocks, bias)
@@ -412,8 +376,7 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
-    precision = 1.0 / variances.sigma02 + shares.sum(axis=0) / noise
-    return posterior_mean(natural, precision)
+    return np.asarray(natural / (1.0 / variances.sigma02 + shares.sum(axis=0) / noise))
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
@@ -427,7 +390,7 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
     prior = 1.0 / variances.sigma02
 
     def drawn(value: Array, precision: Array, mean: float = 0.0) -> Array:
-        return posterior_mean(value * precision + mean * prior, precision + prior)
+        return (value * precision + mean * prior) / (precision + prior)
 
     blocks = [drawn(network[0], 1.0 / noise[:1])]
     for layer, variance in enumerate(noise):

@@ -26,17 +26,12 @@ def fused(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse fully connected networks into one of given widths by optimal transport of their units.
+    """Fuse J networks (weight0, bias0, …) into one by optimal transport of their units.
 
-    Layers are fused from the lowest up.
-
-    Args:
-        networks: J networks, as tuples (weight0, bias0, …).
-        widths: number of units in each hidden layer of the result.
-        share: (J,), the networks' weights in the result, with sum one.
-        towards: (J, K), the networks' weights in the result's weights to each class.
-        order: indices of networks; a layer's fusion starts from these networks' strongest units.
-        sweeps: the largest number of iterations per layer (see `barycentre`).
+    The result has `widths` units by hidden layer; layers are fused from the lowest up. `share` (J,)
+    are the networks' weights in the result, `towards` (J, K) those in its weights to each class; a
+    layer's fusion starts from the strongest units of the networks `order` and ends after `sweeps`
+    iterations at most.
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -68,12 +63,10 @@ def fused_sets(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks of one architecture by optimal transport of their units, layer after layer.
+    """Fuse networks of one architecture as `fused` does, which makes another width if asked.
 
     Layers with the same units, as behind a shortcut, are fused by the same plan. Units are compared
-    by incoming weights. `share` (J,) are the networks' weights in the result, `towards` (J, K)
-    those in its weights to each class; a layer's fusion starts from the strongest units of the
-    networks `order` and ends after `sweeps` iterations at most.
+    by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

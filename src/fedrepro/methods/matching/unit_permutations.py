@@ -7,9 +7,10 @@ at the end, which carries its units to common ones: matchings in a circle are th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +48,6 @@ class UnitSets:
     uses: tuple[tuple[Use, ...], ...]
     heads: tuple[tuple[int, int], ...] = ()
     largest: tuple[int, ...] = ()
-
-    @cached_property
-    def uncounted(self) -> Collection[int]:
-        """Return indices of arrays that are permuted but not compared: running statistics."""
-        uses = [use for each in self.uses for use in each]
-        return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
     def width(self, network: UnitArrays, layer: int) -> int:
         use = self.uses[layer][0]
@@ -216,12 +211,14 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
     """Compute sum_{p<q} <P_p w_p, P_q w_q>, the agreement of weights w permuted by `plans` P."""
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
+    uses = list(itertools.chain(*units.uses))
+    # running statistics are permuted, but not compared
+    left_out = {use.at for use in uses} - {use.at for use in uses if use.counted}
     total = 0.0
     for place, blocks in enumerate(zip(*common, strict=True)):
-        if place in units.uncounted:
-            continue
-        whole = np.sum(blocks, axis=0)
-        total += float((whole**2).sum() - sum((block**2).sum() for block in blocks)) / 2
+        if place not in left_out:
+            whole = np.sum(blocks, axis=0)
+            total += float((whole**2).sum() - sum((block**2).sum() for block in blocks)) / 2
     return total
 
 

@@ -39,9 +39,8 @@ class Posterior:
     @property
     def network(self) -> UnitArrays:
         """Return the global network of posterior means."""
-        bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
         return sequential_matching.network_of_atoms(
-            [layer.atoms for layer in self.layers], self.inputs, bias
+            [layer.atoms for layer in self.layers], self.inputs, self.bias / self.bias_precision
         )
 
 
