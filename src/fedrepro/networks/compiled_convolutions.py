@@ -136,7 +136,6 @@ def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> N
             x[at + k] = nothing if value < nothing else value
 
 
-@inner
 def learn_kernels(
     convs: Convolutions, weights: Array, gradient: Array, rows: int, room: Images, x: Array,
     errors: Array,

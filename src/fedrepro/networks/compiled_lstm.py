@@ -183,9 +183,8 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffer
             out[k] = g[3 * h + k] * squashed[k]
 
 
-@inner
 def backpropagate_through_time(
-    net: Recurrent, weights: Array, gradient: Array, rows: int, room: LstmBuffers, errors: Array
+    net: Any, weights: Any, gradient: Any, rows: Any, room: Any, x: Any, errors: Any
 ) -> None:
     """Add the gradients of the embedding and all LSTM layers to `gradient`.
 

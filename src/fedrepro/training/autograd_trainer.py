@@ -14,7 +14,6 @@ import torch
 from torch.nn import functional
 
 from fedrepro.core.diagnostics.machine_facts import slots
-from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variational
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
@@ -26,6 +25,7 @@ from fedrepro.training.minibatches import (
     NOISE,
     Chunk,
     Task,
+    halves,
     kinds,
     normal_pairs,
     require_images,
@@ -332,9 +332,8 @@ class Crops:
         for i, task in enumerate(tasks):
             epochs = chunk.epoch[:, i]
             for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
-                key = task.rng.at(epoch=int(epoch)).key(CROPS)
-                steps = epochs == epoch
-                moves[steps, i] = kinds(key, chunk.index[steps, i])
+                key, steps = task.rng.at(epoch=int(epoch)).key(CROPS), epochs == epoch
+                moves[steps, i] = kinds(halves(key), chunk.index[steps, i])
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
@@ -361,26 +360,36 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers for training steps on the CPU, with one random generator per model."""
+    """Random numbers for training steps on the CPU, with one random generator per model.
+
+    It is counter-based and set to the step, so its numbers depend neither on models that train
+    along nor on earlier steps.
+    """
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
-        self.streams = [Words(task.rng) for task in tasks]
-        self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
+        self.tasks, self.batch_size = tasks, batch_size
+        self.streams: list[np.random.Philox] = []
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Move the first `models` generators to step `step`, or to `piece` of one done in parts."""
-        for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
-            stream.at(*divmod(done + step, per_epoch), piece)
+        """Set the first `models` generators to step `step`, or to `piece` of one done in parts."""
+        self.streams.clear()
+        for task in self.tasks[:models]:
+            epoch, inside = divmod(task.done + step, task.per_epoch(self.batch_size))
+            # the lowest of the counter's words counts within a step, the others steps and pieces
+            key, counter = task.rng.at(epoch=epoch).key(NOISE), [0, inside, piece, 0]
+            self.streams.append(np.random.Philox(key=key, counter=counter))
+
+    def take(self, model: int, count: int) -> np.ndarray:
+        """Draw a model's next `count` random integers of the current step: uint32 (count,)."""
+        return self.streams[model].random_raw(-(-count // 2)).view(np.uint32)[:count]
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
         drawn, below = _contiguous(like), round(share * 2**32)
-        for part, stream in zip(drawn.numpy(), self.streams, strict=False):
-            part.reshape(-1)[...] = stream.take(part.size) < below
+        for model, part in enumerate(drawn.numpy()):
+            part.reshape(-1)[...] = self.take(model, part.size) < below
         return drawn
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
         for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
@@ -388,8 +397,7 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a 64-bit seed for each of the first `models` models, for users' own torch layers."""
-        return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
+        return [int(self.take(model, 2).view(np.uint64)[0]) for model in range(models)]
 
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill `out` (n,) with a model's next standard normal numbers, from a table of pairs.
@@ -397,7 +405,7 @@ class ModelNoise:
         Parts of an array, of lengths that are multiples of eight, get the numbers of one call.
         """
         pairs = -(-len(out) // 2)
-        places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
+        places = self.take(model, -(-pairs // 2)).view(np.uint16)[:pairs]
         table = normal_pairs(out.dtype)
         if len(out) % 2:
             out[...] = np.take(table, places).view(out.dtype)[: len(out)]
@@ -405,42 +413,22 @@ class ModelNoise:
             np.take(table, places, out=out.view(table.dtype), mode="wrap")
 
 
-class Words:
-    """A generator of random 32-bit integers for one model, which can jump to any training step."""
-
-    def __init__(self, rng: RngKey) -> None:
-        self.rng, self.epoch = rng, -1
-
-    def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Move the generator to part `piece` of minibatch number `inside` of epoch `epoch`."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
-            self.state = self.philox.state
-        # the lowest of the counter's four words counts within a step, the others steps and pieces
-        self.state["state"]["counter"][1:3] = inside, piece
-        self.philox.state = self.state
-
-    def take(self, count: int) -> np.ndarray:
-        """Draw the next `count` random integers of the current training step: uint32 (count,)."""
-        return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
-
-
 class BlockNoise:
-    """Random numbers for training steps on a GPU, from one generator for all models."""
+    """Random numbers for training steps on a GPU, from one generator for all models.
+
+    A kernel per model would cost more than the step.
+    """
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
-        self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
-        self.done, self.generator = tasks[0].done, torch.Generator(device)
-        self.epoch, self.key = -1, 0
+        self.task, self.batch_size = tasks[0], batch_size
+        self.generator = torch.Generator(device)
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generator to step `step`, or `piece` of one done in parts; ignore `models`."""
-        epoch, inside = divmod(self.done + step, self.per_epoch)
-        if epoch != self.epoch:
-            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
+        epoch, inside = divmod(self.task.done + step, self.task.per_epoch(self.batch_size))
+        key = self.task.rng.at(epoch=epoch).key(NOISE)
         # a step in pieces is the only one of its epoch
-        self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
+        self.generator.manual_seed((key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         return _contiguous(like).bernoulli_(share, generator=self.generator)

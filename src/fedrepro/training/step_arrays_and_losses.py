@@ -367,16 +367,8 @@ def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
 evaluate_rows = by_type(_judge, {Recurrent: _judge_letters}, "body")
 
 
-def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
-    learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
-
-
-def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
-    backpropagate_through_time(net.body, model.weights, model.gradient, rows, room.body, room.below)
-
-
-# adds the gradients of the body over `rows` examples; room.below: errors of room.x
-learn_body = by_type(nothing, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
+# adds the gradients of the body, of its type; the last argument are those by its outputs
+learn_body = by_type(nothing, {Convolutions: learn_kernels, Recurrent: backpropagate_through_time})
 
 
 def _match_no_images(

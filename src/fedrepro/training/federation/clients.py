@@ -44,8 +44,8 @@ Fitted = TypeVar("Fitted", Trained, Averaged)
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: int64 (n_j,), client j's training examples in `examples`. validation[j]: its validation
-    examples in `validation_examples`, by default in `examples`.
+    rows[j] and validation[j] are client j's training examples in `examples`, int64 (n_j,), and its
+    validation examples in `validation_examples`, by default in `examples`.
     """
 
     examples: Examples
@@ -61,19 +61,18 @@ class ClientData:
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return (data set, each client's row numbers in it) for `on` "train" or "validation"."""
-        train = on == "train"
-        examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
-        return examples.of([rows[client] for client in clients])
+        if on == "train":
+            return self.examples.of([self.rows[client] for client in clients])
+        return self.validated.of([self.validation[client] for client in clients])
 
 
 @dataclass(frozen=True)
 class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    settings: of local training. data: not read by methods. method: its name. needs: kinds of
-    information that the method declared to use, such as "client_labels"; asking for another raises
-    a FedreproError. ledger: counts costs and losses. own: the models (J, *shape) that clients
-    trained before a one-shot method, if any.
+    settings: of local training. data: not read by methods. needs: what the method named `method`
+    declared to use, such as "client_labels"; asking for other information raises a FedreproError.
+    ledger: counts costs and losses. own: the clients' own models (J, *shape), of one-shot methods.
     """
 
     model: Spec
@@ -104,10 +103,8 @@ class Clients:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
         A method must declare the need "client_validation_examples". The client set them aside
-        (validation_at: clients), or has a part of the data set's validation split.
-
-        Raises:
-            FedreproError: the client has no validation examples.
+        (validation_at: clients), or has a part of the data set's validation split. Without any a
+        FedreproError is raised.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -175,18 +172,9 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        return self._fitted(
-            train,
-            start,
-            self._tasks(rng, chosen, lr, steps, done),
-            chosen,
-            epochs,
-            terms,
-            private=private,
-            reference=reference,
-            memory=memory,
-            keep_gradients=keep_gradients,
-        )
+        tasks, kept = self._tasks(rng, chosen, lr, steps, done), {"keep_gradients": keep_gradients}
+        how = {"private": private, "reference": reference, "memory": memory, **kept}
+        return self._fitted(train, start, tasks, chosen, epochs, terms, **how)
 
     def average(
         self,
@@ -203,9 +191,8 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        The other arguments are as in `train`: `lr` per client, `steps` instead of epochs, loss
-        `terms` with tensors `private`. Models that are not finite are left out, and the result has
-        the sum of the others' weights.
+        Other arguments are those of `train`. Models that are not finite are left out, and the
+        result has the sum of the others' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         how = {"weights": weights, "private": private}
@@ -242,8 +229,9 @@ class Clients:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back. A method must declare the need "rounds" or
-        "client_training". Source: GEMS, section 3.2, step 4.
+        to clients, trained layers are sent back: float32 (J, *shape), weight0 and so on, NaN where
+        training diverged. Needs, `rng`, `epochs` and `lr` are as in `train`. Source: GEMS, section
+        3.2, step 4.
 
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
@@ -253,9 +241,6 @@ class Clients:
             patience: epochs without better training accuracy before a client stops; 0: never.
             lr: learning rate, by default that of the settings.
             weight_sd: standard deviation of normal initial weights; by default as in the settings.
-
-        Returns:
-            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -301,10 +286,9 @@ class Clients:
         members = self._members(chosen)
         with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
-        count = len(evaluation.accuracy)
-        traffic = self.models(up=0, down=count * len(members))
-        numbers = 2 * FLOAT_BYTES * count * len(members)
-        self._send(traffic + Traffic(messages_up=len(members), bytes_up=numbers))
+        count = evaluation.accuracy.size
+        traffic = self.models(up=0, down=count)
+        self._send(traffic + Traffic(messages_up=len(members), bytes_up=2 * FLOAT_BYTES * count))
         return evaluation
 
     def query(
@@ -320,14 +304,12 @@ class Clients:
         clients do not have yet, seconds, and passes over the examples are counted as costs.
 
         Args:
-            question: question(network, tensors (*shape), examples) runs at each client on its own.
+            question: question(network, tensors (*shape), examples) runs at each client on its own
+                and returns a dict of arrays.
             weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
                 default each client's own model.
             chosen: indices of clients that are asked, by default all.
             on: "train" or "validation"; the latter needs "client_validation_examples" too.
-
-        Raises:
-            FedreproError: an answer is not a dict of arrays, or clients have no own models.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -444,8 +426,7 @@ def initial_weights(
 class GraphNodes(Clients):
     """The N nodes of a method without a server: each node trains, and averages over its neighbours.
 
-    weights: the mixing matrix W, float64 (N, N), rows sum to one: W_ij is node i's weight for the
-    model that node j sends.
+    weights: the mixing matrix W, float64 (N, N): W_ij is node i's weight for what node j sends.
     """
 
     weights: np.ndarray = field(kw_only=True, compare=False)
@@ -453,8 +434,7 @@ class GraphNodes(Clients):
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
         """Return which other nodes each node of the graph receives from: N arrays, int64 (d_i,)."""
-        hears = self.weights > 0
-        np.fill_diagonal(hears, False)
+        hears = (self.weights > 0) & ~np.eye(self.count, dtype=bool)
         return tuple(np.flatnonzero(row) for row in hears)
 
     @property
@@ -464,7 +444,7 @@ class GraphNodes(Clients):
     @property
     def numbers(self) -> int:
         """Return how many floats a node sends for one model, mean and spread of a weight as two."""
-        return int(Layout(self.network.shapes).numbers)
+        return Layout(self.network.shapes).numbers
 
     def mixed(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Average tensors x (N, *shape) by the graph's weights W: node i gets sum_j W_ij x_j."""
