@@ -12,6 +12,7 @@ import torch
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 from plain import clients_of, starts, train
+from problems import Ascent
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
@@ -24,7 +25,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
-from fedrepro.training.loss_terms import Ascent, Entropy, GaussianPrior
+from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Procedure, Settings, settings_of

@@ -46,8 +46,8 @@ def lay_image(
 ) -> None:
     """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
 
-    In the buffer room.images it becomes image b of the batch. `scale` is (divisor of pixels, its
-    inverse), `move` (whether to mirror, rows down and columns right to where it is cropped).
+    It becomes image b of the batch. `scale` is (divisor of pixels, its inverse), `move` (whether to
+    mirror, rows down and columns right to where it is cropped).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -67,7 +67,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in the buffer room.images. Image follows image, so that maps stay in the cache.
+    Inputs are in the buffer room.images, linear outputs go to room.out, (H · W, C). Image follows
+    image, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -75,60 +76,47 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
     for b in range(rows):
         for layer in range(last + 1):
             c = convs.layers[layer]
-            convolve(convs, c, weights, c[f.IMAGE] + b * c[f.NEXT], room)
+            stride, run = row_of(c[f.CHANNELS]), c[f.KERNEL] * c[f.BELOW]
+            begin = weights, c[f.WEIGHT] + c[f.KERNEL] * run * stride, 0
+            if not convs.biased:
+                begin = room.zeros, 0, 0
+            left = room.images, c[f.IMAGE] + b * c[f.NEXT], c[f.ROW], 1
+            right = weights, c[f.WEIGHT], run * stride, stride
+            places = convs.lists, c[f.WINDOWS]
+            shape = c[f.HEIGHT] * c[f.WIDTH], c[f.KERNEL], run, padded_to(c[f.CHANNELS])
+            product_at(convs.by, (room.out, 0, stride), begin, left, right, places, shape)
             target, to = x, b * size
             if layer < last:
                 above = convs.layers[layer + 1]
                 target, to = room.images, above[f.IMAGE] + b * above[f.NEXT]
-            if c[f.POOLED]:
-                pool(convs, c, target, to, c[f.CHOSEN] + b * gives(c), room)
-            else:
-                rectify(convs, c, target, to, room)
-
-
-@inner
-def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve room.images[image:] by layer c, a row of convs.layers: room.out, (H · W, C)."""
-    stride, run = row_of(c[f.CHANNELS]), c[f.KERNEL] * c[f.BELOW]
-    begin = weights, c[f.WEIGHT] + c[f.KERNEL] * run * stride, 0
-    if not convs.biased:
-        begin = room.zeros, 0, 0
-    a = room.images, image, c[f.ROW], 1
-    b = weights, c[f.WEIGHT], run * stride, stride
-    size = c[f.HEIGHT] * c[f.WIDTH], c[f.KERNEL], run, padded_to(c[f.CHANNELS])
-    product_at(convs.by, (room.out, 0, stride), begin, a, b, (convs.lists, c[f.WINDOWS]), size)
+            activate(convs, c, target, to, c[f.CHOSEN] + b * gives(c), room)
 
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers layer c (a row of convs.layers) has for an output, with padding."""
+    """Return how many numbers layer c has for an output, with padding."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
 
 
 @inner
-def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Apply ReLU and 2×2 max pooling to a layer's linear output, room.out; write to x[to:].
+def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
+    """Write to x[to:] the ReLU of a layer's linear output, room.out, after 2×2 max pooling if any.
 
-    Positions of the maxima go to room.chosen[noted:]. c is the layer's row of convs.layers.
+    Positions of the maxima go to room.chosen[noted:].
     """
-    stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
-    for i in range(c[f.HEIGHT] // 2):
-        for j in range(across):
-            source, place = (2 * i * c[f.WIDTH] + 2 * j) * stride, i * across + j
-            at = (
-                to + convs.lists[c[f.TARGETS] + place]
-            )  # in order: what fills up channels goes over
-            for k in range(0, padded_to(c[f.CHANNELS]), PAD):
-                largest(room.out, source + k, stride, c[f.WIDTH] * stride, x, at + k,
-                        room.chosen, noted + place * stride + k)  # fmt: skip
-
-
-@inner
-def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write to x[to:] the ReLU of room.out, the linear output of layer c, a row of convs.layers."""
-    stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
+    stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
+    if c[f.POOLED]:
+        for i in range(c[f.HEIGHT] // 2):
+            for j in range(across):
+                source, place = (2 * i * c[f.WIDTH] + 2 * j) * stride, i * across + j
+                # in order: what fills up channels goes over the end
+                at = to + convs.lists[c[f.TARGETS] + place]
+                for k in range(0, padded_to(c[f.CHANNELS]), PAD):
+                    largest(room.out, source + k, stride, c[f.WIDTH] * stride, x, at + k,
+                            room.chosen, noted + place * stride + k)  # fmt: skip
+        return
     for place in range(c[f.HEIGHT] * c[f.WIDTH]):
         at = to + convs.lists[c[f.TARGETS] + place]
         for k in range(c[f.CHANNELS]):
@@ -175,10 +163,8 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
         c = convs.layers[layer]
         if c[f.LISTED]:
             length, channels = c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW], c[f.CHANNELS]
-            plain, turned = (
-                (gradient, c[f.WEIGHT], row_of(channels)),
-                (room.turned, c[f.TURNED], length),
-            )
+            plain = gradient, c[f.WEIGHT], row_of(channels)
+            turned = room.turned, c[f.TURNED], length
             if back:
                 transpose(turned, channels, length, plain)
             else:
@@ -190,7 +176,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
     """List the nonzero gradients by a layer's outputs before max pooling, in room.errors.
 
     They come from gradients by pooled outputs, room.lower, and the positions that pooling chose,
-    room.chosen[noted:]. c is the layer's row of convs.layers.
+    room.chosen[noted:].
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -226,8 +212,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add a kernel's gradient, transposed, to room.turned, and that of its bias to `gradient`.
 
-    For a layer c (row of convs.layers) whose nonzero errors alone are listed, in room.errors; its
-    inputs begin at room.images[image]. `room` are work buffers.
+    Nonzero errors of layer c are listed in room.errors; its inputs begin at room.images[image].
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -245,8 +230,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
     A kernel is turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
-    · input channels), if its row of convs.layers says that errors are added window by window
-    (ADDED) or only nonzero ones listed (LISTED).
+    · input channels), if errors are added window by window (ADDED) or nonzero ones listed (LISTED).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -279,64 +263,62 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate gradients through a layer's pooling and ReLU, for example b of the batch.
 
-    They go from room.lower to room.upper. x, outputs of the last layer, says where its ReLU is 0.
+    They go from room.lower to room.upper, past pooling to the largest inputs, as room.chosen says.
+    x, outputs of the last layer, says where its ReLU is 0.
     """
     c = convs.layers[layer]
-    if c[f.POOLED]:
-        unpool(c, c[f.CHOSEN] + b * gives(c), room)
-    elif layer + 1 < len(convs.layers):
-        above = convs.layers[layer + 1]
-        unrectify(convs, c, room.images, above[f.IMAGE] + b * above[f.NEXT], room)
-    else:
-        size = gives(c) // row_of(c[f.CHANNELS]) * c[f.CHANNELS]
-        unrectify(convs, c, x, b * size, room)
-
-
-@inner
-def unpool(c: Array, noted: int, room: Images) -> None:
-    """Copy gradients by max pooling's outputs, room.lower, to its largest inputs, in room.upper.
-
-    `pool` recorded where: room.chosen[noted:]. c is the layer's row of numbers in convs.layers.
-    """
-    stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
+    stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     row = c[f.ACROSS] * stride
-    for i in range(c[f.HEIGHT] // 2):
-        for j in range(across):
-            place, to = (i * across + j) * stride, c[f.INSIDE] + 2 * (i * row + j * stride)
-            for k in range(0, padded_to(c[f.CHANNELS]), PAD):
-                given_back(room.lower, place + k, room.chosen, noted + place + k, room.upper,
-                           to + k, stride, row)  # fmt: skip
-
-
-@inner
-def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate room.lower to room.upper by the ReLU of layer `c`, with outputs x[first:]."""
-    stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
+    if c[f.POOLED]:
+        noted = c[f.CHOSEN] + b * gives(c)
+        for i in range(c[f.HEIGHT] // 2):
+            for j in range(across):
+                place, to = (i * across + j) * stride, c[f.INSIDE] + 2 * (i * row + j * stride)
+                for k in range(0, padded_to(c[f.CHANNELS]), PAD):
+                    given_back(room.lower, place + k, room.chosen, noted + place + k, room.upper,
+                               to + k, stride, row)  # fmt: skip
+        return
+    values, first = x, b * (gives(c) // stride) * c[f.CHANNELS]
+    if layer + 1 < len(convs.layers):
+        above = convs.layers[layer + 1]
+        values, first = room.images, above[f.IMAGE] + b * above[f.NEXT]
     for i in range(c[f.HEIGHT]):
         for j in range(c[f.WIDTH]):
             place = i * c[f.WIDTH] + j
-            at, to = first + convs.lists[c[f.TARGETS] + place], c[f.INSIDE]
-            to += (i * c[f.ACROSS] + j) * stride
+            at, to = first + convs.lists[c[f.TARGETS] + place], c[f.INSIDE] + i * row + j * stride
             for k in range(c[f.CHANNELS]):
                 error = room.lower[place * stride + k]
-                room.upper[to + k] = error if x[at + k] > nothing else nothing
+                room.upper[to + k] = error if values[at + k] > nothing else nothing
 
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    Inputs are room.images[image:], errors room.upper; c is the layer's row of convs.layers.
+    Inputs are room.images[image:], errors room.upper. With fewer channels than a vector has numbers
+    there is a product (channels, k · input channels) for each row of the kernel, transposed back.
     """
-    stride, at, length = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
-    kernel, columns = (gradient, at, stride), padded_to(c[f.CHANNELS])
-    a = room.images, image, c[f.ROW], c[f.BELOW]
-    if c[f.CHANNELS] <= PAD < c[f.KERNEL] * c[f.BELOW]:
-        learn_transposed(convs, c, gradient, image, errors, room)
+    columns, length = padded_to(c[f.CHANNELS]), c[f.KERNEL] * run
+    if c[f.CHANNELS] <= PAD < run:
+        width = padded_to(run)
+        out, size = (room.out, 0, width), (c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH], width)
+        for d in range(c[f.KERNEL]):
+            first, rows = at + d * run * stride, (room.images, image + d * c[f.ROW])
+            for n in range(run):
+                for o in range(c[f.CHANNELS]):
+                    room.out[o * width + n] = gradient[first + n * stride + o]
+            product_at(convs.by, out, out, errors, (*rows, c[f.ROW], c[f.BELOW]),
+                       (convs.lists, 0), size)  # fmt: skip
+            for n in range(run):
+                for o in range(c[f.CHANNELS]):
+                    gradient[first + n * stride + o] = room.out[o * width + n]
     else:
+        kernel, inputs = (gradient, at, stride), (room.images, image, c[f.ROW], c[f.BELOW])
         size = length, c[f.HEIGHT], c[f.WIDTH], columns
-        product_at(convs.by, kernel, kernel, a, errors, (convs.lists, c[f.WINDOW]), size)
+        places = convs.lists, c[f.WINDOW]
+        product_at(convs.by, kernel, kernel, inputs, errors, places, size)
     if convs.biased:
         bias, one = (gradient, at + length * stride, stride), (room.one, 0, 0, 0)
         size = 1, c[f.HEIGHT], c[f.WIDTH], columns
@@ -344,83 +326,44 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 
 @inner
-def learn_transposed(
-    convs: Convolutions, c: Array, gradient: Array, image: int, errors: Any, room: Images
-) -> None:
-    """Add a kernel's gradient to `gradient`, by one matrix product per kernel row.
-
-    For layers c (rows of convs.layers) with fewer channels than a vector has numbers. Inputs are
-    the buffer room.images[image:], `errors` (array, offset, strides from row to row, from column to
-    column). The products, (channels, k · input channels) for a k × k kernel, are transposed back.
-    """
-    run, stride = c[f.KERNEL] * c[f.BELOW], row_of(c[f.CHANNELS])
-    width, out = padded_to(run), (room.out, 0, padded_to(run))
-    size = c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH], width
-    for d in range(c[f.KERNEL]):
-        at, rows = (
-            c[f.WEIGHT] + d * run * stride,
-            (room.images, image + d * c[f.ROW], c[f.ROW], c[f.BELOW]),
-        )
-        for n in range(run):
-            for o in range(c[f.CHANNELS]):
-                room.out[o * width + n] = gradient[at + n * stride + o]
-        product_at(convs.by, out, out, errors, rows, (convs.lists, 0), size)
-        for n in range(run):
-            for o in range(c[f.CHANNELS]):
-                gradient[at + n * stride + o] = room.out[o * width + n]
-
-
-@inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through the convolution c, a row of convs.layers, to room.lower.
+    """Backpropagate errors through the convolution c to room.lower.
 
-    They are in the buffer room.errors, if the layer lists nonzero ones alone, else in room.upper.
+    They are in room.errors, if the layer lists nonzero ones alone, else in room.upper. If their
+    inputs have up to 8 channels, sums go over the windows that an input is in, in a fixed order.
     """
-    stride, low = row_of(c[f.CHANNELS]), row_of(c[f.BELOW])
-    run = c[f.KERNEL] * stride
+    stride, low, k = row_of(c[f.CHANNELS]), row_of(c[f.BELOW]), c[f.KERNEL]
     if c[f.LISTED]:
         errors_scattered(convs, c, room)
-        return
-    if c[f.ADDED]:
-        errors_added(convs, c, room)
-        return
-    a = room.upper, c[f.UPPER], c[f.ACROSS] * stride, 1
-    b = room.flipped, c[f.FLIPPED], run * low, low
-    size = c[f.SPOTS], c[f.KERNEL], run, padded_to(c[f.BELOW])
-    places = convs.lists, c[f.BACK]
-    product_at(convs.by, (room.lower, 0, low), (room.zeros, 0, 0), a, b, places, size)
-
-
-@inner
-def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, as sums over the windows that an input is in.
-
-    From room.upper to room.lower, for a layer c, a row of convs.layers, without padding and with up
-    to 8 input channels. Sums have a fixed order.
-    """
-    low, k = row_of(c[f.BELOW]), c[f.KERNEL]
-    width, across = k * k * low, c[f.WIDTH] + k - 1
-    a = room.upper, c[f.UPPER], 0, 1
-    size = c[f.SPOTS], 1, c[f.CHANNELS], width
-    product_at(convs.by, (room.out, 0, width), (room.zeros, 0, 0), a,
-               (room.flipped, c[f.FLIPPED], 0, width), (convs.lists, c[f.BACK]), size)  # fmt: skip
-    down, right = (c[f.WIDTH] * k - 1) * k * low, (k * k - 1) * low
-    for y in range(c[f.HEIGHT] + k - 1):
-        i = max(0, y - k + 1)
-        for x in range(across):
-            j = max(0, x - k + 1)
-            window = (((i * c[f.WIDTH] + j) * k + y - i) * k + x - j) * low
-            rows, columns = min(y + 1, c[f.HEIGHT]) - i, min(x + 1, c[f.WIDTH]) - j
-            added_up(room.out, window, (rows, down), (columns, right),
-                     room.lower, (y * across + x) * low)  # fmt: skip
+    elif c[f.ADDED]:
+        width, across = k * k * low, c[f.WIDTH] + k - 1
+        left, size = (room.upper, c[f.UPPER], 0, 1), (c[f.SPOTS], 1, c[f.CHANNELS], width)
+        right, places = (room.flipped, c[f.FLIPPED], 0, width), (convs.lists, c[f.BACK])
+        out, begin = (room.out, 0, width), (room.zeros, 0, 0)
+        product_at(convs.by, out, begin, left, right, places, size)
+        down, over = (c[f.WIDTH] * k - 1) * k * low, (k * k - 1) * low
+        for y in range(c[f.HEIGHT] + k - 1):
+            i = max(0, y - k + 1)
+            for x in range(across):
+                j = max(0, x - k + 1)
+                window = (((i * c[f.WIDTH] + j) * k + y - i) * k + x - j) * low
+                rows, columns = min(y + 1, c[f.HEIGHT]) - i, min(x + 1, c[f.WIDTH]) - j
+                added_up(room.out, window, (rows, down), (columns, over),
+                         room.lower, (y * across + x) * low)  # fmt: skip
+    else:
+        left, run = (room.upper, c[f.UPPER], c[f.ACROSS] * stride, 1), k * stride
+        right, places = (room.flipped, c[f.FLIPPED], run * low, low), (convs.lists, c[f.BACK])
+        size = c[f.SPOTS], k, run, padded_to(c[f.BELOW])
+        out, begin = (room.lower, 0, low), (room.zeros, 0, 0)
+        product_at(convs.by, out, begin, left, right, places, size)
 
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate the nonzero errors, room.errors, through a convolution, to room.lower.
 
-    `c` is the convolution's row of numbers in `convs`. Each error times its channel's kernel is
-    added to the window of inputs that the output has seen, lower rows of the kernel first.
+    Each error times its channel's kernel is added to the window of inputs that the output has seen,
+    lower rows of the kernel first.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])

@@ -68,26 +68,20 @@ def record_convolutions(
     restore(before)
 
 
-@inner
-def run_of(c: Array) -> int:
-    """Return k · C, the length of a kernel's row in layer c (of convs.layers), padded to 8s."""
-    width: int = padded_to(c[f.KERNEL] * c[f.BELOW])
-    return width
-
-
 @partial(compiled, calls=CALLS)
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    For K-FAC. The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k ·
-    k · C numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C
-    numbers, padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k · k · C
+    numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C numbers,
+    padded to `width`; last the sum of all windows. `scratch` is equally large work space.
     """
     before = flush()
     c = convs.layers[layer]
-    k, width, length = c[f.KERNEL], run_of(c), c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    k, length = c[f.KERNEL], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    width = padded_to(k * c[f.BELOW])
     for b in range(rows):
         image = c[f.IMAGE] + b * c[f.NEXT]
         clear(scratch, 0, len(scratch))

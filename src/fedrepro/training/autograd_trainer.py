@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from fedrepro.core.diagnostics.machine_facts import slots
-from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variational
+from fedrepro.networks.layers import MARGIN, Convolution2d, Pass, Variational
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
@@ -49,8 +49,8 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
-    Weights and activations may fill half of this process's share of the GPU's memory, whether or
-    not it is free, so a resumed run gets the same number. Groups have nearly equal sizes.
+    They may fill half of this process's share of the GPU's memory, free or not, so a resumed run
+    gets the same number. Groups have nearly equal sizes.
     """
     if device.type != "cuda":
         return 1
@@ -75,8 +75,7 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of models by torch's automatic differentiation, in groups that train together.
 
-    The tensor `flat` (models, size) has a model of the present group per row: the network's
-    weights, then tensors that loss terms train.
+    Rows of `flat` (models, size) are the group's models: weights, then tensors of loss terms.
     """
 
     def __init__(
@@ -126,20 +125,18 @@ class AutogradTrainer:
     ) -> None:
         """Set up models `chosen`: weights `given`, optimiser state `memory`, random numbers."""
 
-        def packed(tensors: Arrays) -> torch.Tensor:
-            shared = len(next(iter(tensors.values()))) == 1
-            own = tensors if shared else {name: value[chosen] for name, value in tensors.items()}
-            return torch.from_numpy(self.inner.pack(own))
+        def packed(layout: Layout, tensors: Arrays) -> torch.Tensor:
+            own = {k: v if len(v) == 1 else v[chosen] for k, v in tensors.items()}
+            return torch.from_numpy(layout.pack(own))
 
         self.tasks, settings, inner = tasks, self.settings, self.inner.size
         self.flat = torch.zeros(len(chosen), self.size, dtype=self.dtype, device=self.device)
-        self.flat[:, :inner].copy_(packed(given.start))
+        self.flat[:, :inner] = packed(self.inner, given.start)
         if given.private:
-            private = {name: value[chosen] for name, value in given.private.items()}
-            self.flat[:, inner:] = torch.from_numpy(self.outer.pack(private))
+            self.flat[:, inner:] = packed(self.outer, given.private)
         self.start = self.flat.clone()  # what terms compare the weights with
         if given.reference is not None:
-            self.start[:, :inner].copy_(packed(given.reference))
+            self.start[:, :inner] = packed(self.inner, given.reference)
         self.summed = torch.zeros_like(self.flat if self.keep else self.flat[:0])
         self.rates = [settings.lr if task.lr is None else task.lr for task in tasks]
         shares = self.procedure.shares(tasks)
@@ -152,8 +149,8 @@ class AutogradTrainer:
         }
         taken = 0 if memory is None else int(memory["steps"][chosen[0]])
         self.moments["steps"] = torch.full((), float(taken), device=self.device)
-        noise = noise_of(tasks, settings.batch_size, self.device)
-        self.noise = noise if self.network.draws else None
+        drawn = self.network.draws
+        self.noise = noise_of(tasks, settings.batch_size, self.device) if drawn else None
         weights, _ = self._views(self.flat)
         self.buffers = [weights[name] for name in self.network.buffers]
 
@@ -166,10 +163,9 @@ class AutogradTrainer:
         stopping = EarlyStopping(self.tasks, self.settings)
         kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
-        size, epochs = self.settings.batch_size, self.settings.epochs
-        rows = self.procedure.rows  # of a part of a full batch
-        whole = whole_steps(self.tasks, rows, epochs)
-        for chunk in whole if size is None else schedule(self.tasks, size, epochs):
+        rows = self.procedure.rows  # of a minibatch, or of a part of a full batch
+        steps_of = whole_steps if self.settings.batch_size is None else schedule
+        for chunk in steps_of(self.tasks, rows, self.settings.epochs):
             losses = self._steps(chunk, stopping, kept)
             each.append(losses)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
@@ -189,10 +185,9 @@ class AutogradTrainer:
         parts, over all of a client's examples; padding has weight 0. Ends early if all models have
         stopped. `kept` are tensors (models, …) that are saved for a model when `stopping` stops it.
         """
-        index = torch.from_numpy(chunk.index).to(self.device)
-        size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
+        index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
+        whole, size = chunk.whole is not None, size.unsqueeze(-1)
         counts = torch.arange(index.shape[-1], device=self.device) < size
-        whole = chunk.whole is not None
         if chunk.whole is not None:
             size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weights = counts.to(self.dtype) / size.clamp_min(1)
@@ -230,11 +225,11 @@ class AutogradTrainer:
     def _gradient(
         self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
+        """Compute losses, logits and gradients of A models on x (A, B, D); update running statistics.
 
         `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
-        random numbers. Returns cross-entropies (A,), not finite where an added loss term is not;
-        logits; and gradients (A, size) of the whole loss. Also updates running statistics.
+        random numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
+        gradients, (A, size), are those of the whole loss.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -318,13 +313,10 @@ class Crops:
         self.channels, height, width = network.shape
         places = np.arange(height * width).reshape(height, width)
         around = np.pad(places, MARGIN, constant_values=height * width)
-        sources = []  # each output pixel's source pixel for each flip and shift
-        for kind in range(KINDS):
-            flip, shift = divmod(kind, SHIFTS**2)
-            down, right = divmod(shift, SHIFTS)
-            crop = around[down : down + height, right : right + width]
-            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
-        self.sources = torch.from_numpy(np.stack(sources))
+        crops = np.lib.stride_tricks.sliding_window_view(around, (height, width))
+        # each output pixel's source pixel, for each flip and shift
+        sources = np.stack([crops, crops[..., ::-1]]).reshape(KINDS, -1)
+        self.sources = torch.from_numpy(sources)
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
         """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
@@ -360,10 +352,9 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers for training steps on the CPU, with one random generator per model.
+    """Random numbers for training steps on the CPU, by a counter-based generator for each model.
 
-    It is counter-based and set to the step, so its numbers depend neither on models that train
-    along nor on earlier steps.
+    They are set to the step, and depend neither on models that train along nor on earlier steps.
     """
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
@@ -414,10 +405,7 @@ class ModelNoise:
 
 
 class BlockNoise:
-    """Random numbers for training steps on a GPU, from one generator for all models.
-
-    A kernel per model would cost more than the step.
-    """
+    """Random numbers for steps on a GPU by one generator: a kernel per model would take longer."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.task, self.batch_size = tasks[0], batch_size

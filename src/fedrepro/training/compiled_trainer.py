@@ -68,7 +68,10 @@ class CompiledTrainer:
         self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
         self.size = self.rows.size
         indirect = self.drawn or layers.recurrent
-        self.direct = procedure.can_fuse_update(keep_gradients) and not indirect
+        given = procedure.settings
+        fused = given.optimiser == "sgd" and given.batch_size and not (given.momentum or given.l2)
+        # a step is just w - lr · gradient, which need not be stored
+        self.direct = bool(fused) and not (indirect or keep_gradients or procedure.weight_penalties)
         scale = self.dtype.type(examples.scale)
         inputs, targets = examples.inputs.numpy(), examples.targets.numpy()
         self.data = compiled.Data(inputs, targets, scale, 1 / scale)

@@ -60,8 +60,8 @@ class StepOrder(NamedTuple):
     """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
     More than `piece` rows are computed in parts. Random numbers of step s come from the epoch's key
-    keys[places[s, 0]] (2,) and its minibatch's number in the epoch, places[s, 1]. crops: int64 per
-    row, a code of how an image is flipped and shifted, or empty.
+    keys[places[s, 0]] (2,) and the step's number in the epoch, places[s, 1]. crops: int64 per row,
+    how an image is flipped and shifted, or empty.
     """
 
     rows: Array
@@ -260,15 +260,14 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return example `row`'s label from `targets` (N,); the likeliest if they are (N, K) shares."""
-    return targets[row] if targets.ndim == 1 else label_of(targets[row])
+    return targets[row] if targets.ndim == 1 else label_of(targets[row])  # the likeliest
 
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write the gradients of cross-entropies by the logits in `room.activations` to `room.errors`.
+    """Write gradients of cross-entropies by the logits to `room.errors`, for the examples `rows`.
 
-    Returns the sum of cross-entropies of the examples `rows`, and the count of right predictions.
+    Returns the sum of cross-entropies, and the count of right predictions.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)

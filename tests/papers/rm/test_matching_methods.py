@@ -21,7 +21,8 @@ from fedrepro.papers.rm.methods.representation_matching import (
     RepresentationMatching,
     require_matchable,
 )
-from fedrepro.training.training_settings import Procedure, Settings
+from fedrepro.training.engine import check_tasks
+from fedrepro.training.training_settings import InitialTensors, Procedure, Settings
 
 NAMES = ("representation_matching", "adaptive_matching")
 GRID = {"lrs": (0.005, 0.01), "step_counts": (2, 4)}
@@ -86,7 +87,9 @@ def test_the_parameters_are_those_of_the_loss(given):
 
 def test_a_step_on_all_examples_can_be_taken_in_pieces():
     whole = Settings("sgd", 0.05, 0.0, None, 1, 0.1, 0.1, False)
-    Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()]).require_pieces()
+    procedure = Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()])
+    private = {name: np.empty((0, *shape)) for name, shape in procedure.private.items()}
+    check_tasks(procedure, [], InitialTensors({}, private), False)
 
 
 # ------------------------------------------------------------------------------------- refusals
