@@ -1,4 +1,4 @@
-"""Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
+"""Convolutions with ReLU and pooling in compiled code: forward, backward, gradients, moments.
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
 (`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a product too,
@@ -15,20 +15,28 @@ room.images. Errors are the loss's gradients by the inputs or outputs of a layer
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fedrepro.core.portable_ops import (
+    convolution_and_pooling,
+    elementary_functions,
+    sparse_products,
+)
+from fedrepro.core.portable_ops import matrix_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import (
     added_up,
     given_back,
     largest,
     product_at,
 )
-from fedrepro.core.portable_ops.elementary_functions import scaled
+from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
     clear,
+    compiled,
     inner,
     padded_to,
     row_of,
@@ -36,8 +44,8 @@ from fedrepro.core.portable_ops.matrix_products import (
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
-from fedrepro.networks import convolution_layout as f
-from fedrepro.networks.convolution_layout import Convolutions, Images
+from fedrepro.networks import memory_layout as f
+from fedrepro.networks.memory_layout import Convolutions, Images
 
 
 @inner
@@ -155,10 +163,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernels' gradients into room.turned or, if `back`, from there into `gradient`.
-
-    It is for layers that list nonzero errors: there `learn_listed` adds to transposed gradients.
-    """
+    """Transpose kernels' gradients of layers with lists into room.turned, or `back` from there."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -173,11 +178,7 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero gradients by a layer's outputs before max pooling, in room.errors.
-
-    They come from gradients by pooled outputs, room.lower, and the positions that pooling chose,
-    room.chosen[noted:].
-    """
+    """List the nonzero gradients by a pooled layer's linear outputs, from room.lower."""
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
     for o in range(c[f.CHANNELS]):
@@ -210,10 +211,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add a kernel's gradient, transposed, to room.turned, and that of its bias to `gradient`.
-
-    Nonzero errors of layer c are listed in room.errors; its inputs begin at room.images[image].
-    """
+    """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`."""
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
     size = c[f.KERNEL], c[f.CHANNELS], run // lanes, lanes
@@ -261,10 +259,9 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate gradients through a layer's pooling and ReLU, for example b of the batch.
+    """Backpropagate room.lower through a layer's pooling and ReLU to room.upper, for example b.
 
-    They go from room.lower to room.upper, past pooling to the largest inputs, as room.chosen says.
-    x, outputs of the last layer, says where its ReLU is 0.
+    x, outputs of the last layer, says where its ReLU is 0; room.chosen where maxima were.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
@@ -360,10 +357,9 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate the nonzero errors, room.errors, through a convolution, to room.lower.
+    """Backpropagate the listed nonzero errors through a convolution, to room.lower.
 
-    Each error times its channel's kernel is added to the window of inputs that the output has seen,
-    lower rows of the kernel first.
+    Each error times its channel's kernel is added to its window, lower rows of the kernel first.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])
@@ -377,3 +373,92 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
         at, to = convs.lists[c[f.BACK] + place], place * low
         for k in range(c[f.BELOW]):
             room.lower[to + k] = room.image[at + k]
+
+
+CALLS = (products, elementary_functions, convolution_and_pooling, sparse_products, f)
+
+
+@partial(compiled, calls=CALLS)
+def record_convolutions(
+    convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
+) -> None:
+    """Compute all convolutions of inputs (N, D), kept in `room` for `add_moments`: x, flat."""
+    before = flush()
+    one = inputs.dtype.type(1)
+    for b in range(len(inputs)):
+        lay_image(convs, inputs[b], (one, one), (0, 0, 0), b, room)
+    features(convs, weights, len(inputs), room, x)
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_moments(
+    convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
+) -> None:
+    """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
+
+    The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k · k · C
+    numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C numbers,
+    padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    """
+    before = flush()
+    c = convs.layers[layer]
+    k, length = c[f.KERNEL], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    width = padded_to(k * c[f.BELOW])
+    for b in range(rows):
+        image = c[f.IMAGE] + b * c[f.NEXT]
+        clear(scratch, 0, len(scratch))
+        a, one = (room.images, image, c[f.ROW], c[f.BELOW]), (room.one, 0, 0, 0)
+        for d in range(k):
+            right = room.images, image + d * c[f.ROW], c[f.ROW], c[f.BELOW]
+            out = scratch, d * width, k * width
+            size = length, c[f.HEIGHT], c[f.WIDTH], width
+            product_at(convs.by, out, out, a, right, (convs.lists, c[f.WINDOW]), size)
+            out, size = (scratch, (length * k + d) * width, 0), (1, c[f.HEIGHT], c[f.WIDTH], width)
+            product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
+        for n in range(len(sums)):
+            sums[n] += np.float64(scratch[n])
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_errors(
+    convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
+    starts: Array, scratch: Array, squares: Array,
+) -> None:  # fmt: skip
+    """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
+
+    `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
+    one position. If `squares` is empty, g gᵀ is summed in `factors`, float64: a matrix (channels,
+    channels) of each layer, rows padded, beginning at starts (L + 1,). Else squared gradients of
+    kernels and biases are summed in `squares`, float64. `scratch` is work space of the sums' size.
+    """
+    before = flush()
+    turn_kernels(convs, weights, room)
+    for b in range(len(errors)):
+        take_errors(convs, errors[b], 0, 1, room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
+            c = convs.layers[layer]
+            stride = row_of(c[f.CHANNELS])
+            errors_before(convs, layer, b, room, x)
+            right = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
+            if len(squares):
+                first = c[f.WEIGHT]
+                last = first + (c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW] + convs.biased) * stride
+                clear(scratch, first, last)
+                learn_kernel(convs, c, scratch, c[f.IMAGE] + b * c[f.NEXT], room)
+                for n in range(first, last):
+                    squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
+            else:
+                first, last = starts[layer], starts[layer + 1]
+                clear(scratch, first, last)
+                out, size = (scratch, first, stride), (c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH])
+                product_at(convs.by, out, out, right, right, (convs.lists, 0),
+                           (*size, padded_to(c[f.CHANNELS])))  # fmt: skip
+                for n in range(first, last):
+                    factors[n] += np.float64(scratch[n])
+            if layer:
+                if c[f.LISTED]:
+                    list_errors(convs, c, c[f.CHOSEN] + b * gives(c), room)
+                errors_below(convs, c, room)
+    restore(before)

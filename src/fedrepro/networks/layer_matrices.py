@@ -32,7 +32,7 @@ class LayerMatrix:
     weight, bias: names of the tensors. kernel: (channels in, height, width) of a convolution, else
     None. turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
     group, groups: of a grouped convolution. places: positions of the kernel in an image, or vectors
-    per example that a fully connected layer is applied to.
+    per example.
     """
 
     weight: str
@@ -90,10 +90,8 @@ def tensors_of_matrices(
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
     """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
-    Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
-
-    Raises:
-        FedreproError: the network has other layers, such as recurrent ones.
+    Those of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
+    FedreproError says that a network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)

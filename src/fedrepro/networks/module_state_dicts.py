@@ -86,10 +86,7 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts of a user's PyTorch module; raise for one that the module would not load.
-
-    `where` names the state dicts in errors. The returned `model` has their keys (`StateForm`).
-    """
+    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`."""
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
@@ -196,10 +193,7 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict as it is, then without prefixes of its keys: pairs (prefix, state dict).
-
-    DataParallel and torch.compile add such prefixes; of several, one is cut off after another.
-    """
+    """Return (prefix, state dict) as it is, then without prefixes of DataParallel, compile."""
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
         prefix, inner = found[-1]
@@ -212,11 +206,7 @@ def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert a tensor or array, `key` of the state dict `where`, to float32.
-
-    Raises:
-        FedreproError: it is not a plain tensor of finite floating-point numbers.
-    """
+    """Convert a tensor or array to float32, or raise FedreproError: numbers must be finite."""
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()

@@ -75,10 +75,9 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer and the names of its tensors, in the order of evaluation.
+        """Return each layer with its tensors' names, poolings before the ReLU below them.
 
-        A max pooling comes before the ReLU below it, which then has a quarter of the work; values
-        and gradients are equal.
+        That ReLU then has a quarter of the work; values and gradients are equal.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -169,11 +168,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Return this network with layers resized to the widths of `tensors` (m, *shape).
-
-        Raises:
-            FedreproError: the tensors do not fit this kind of network.
-        """
+        """Resize layers to the widths of `tensors` (m, *shape); raise FedreproError if none fit."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -309,9 +304,7 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
-
-    Dropout before the output layer is a part of the second network (tensors weight0, bias0).
+    """Split a network: hidden layers, and the output layer with dropout before it (weight0, bias0).
 
     Raises:
         FedreproError: the network does not end in a fully connected layer.
@@ -329,10 +322,10 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
+    """Return the fully connected ReLU layers with tensors `body`, (1, *shape), on `inputs` numbers.
 
     Raises:
-        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
+        FedreproError: `body` is not a chain of such layers on these inputs.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -46,11 +46,7 @@ def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Return the network of a model that is a `torch.nn.Module`, after a trial on a few examples.
-
-    Raises:
-        FedreproError: the model returns no module, or one that cannot be trained and averaged.
-    """
+    """Return a `torch.nn.Module`, after a trial, as a network, or raise FedreproError."""
     import torch
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
@@ -239,8 +235,7 @@ def _tried(
 ) -> ModuleNetwork:
     """Run the module `made` on a few examples; return it as a network, with sizes and buffers.
 
-    Raises FedreproError unless the outputs are one score per class and, for an example, do not
-    depend on the other examples of its batch.
+    Outputs have to be one score per class and, for an example, independent of the batch.
     """
     import torch
 

@@ -47,10 +47,10 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
+    """Return how many models to train at once: 1 on a CPU, else by memory, in nearly equal groups.
 
-    They may fill half of this process's share of the GPU's memory, free or not, so a resumed run
-    gets the same number. Groups have nearly equal sizes.
+    They may fill half of this process's share of the GPU, free or not, so a resumed run gets the
+    same.
     """
     if device.type != "cuda":
         return 1
@@ -73,10 +73,7 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """A trainer of models by torch's automatic differentiation, in groups that train together.
-
-    Rows of `flat` (models, size) are the group's models: weights, then tensors of loss terms.
-    """
+    """A trainer by torch's automatic differentiation, of groups of models: the rows of `flat`."""
 
     def __init__(
         self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
@@ -181,9 +178,9 @@ class AutogradTrainer:
     ) -> np.ndarray:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
-        Examples have weights that sum to one over a minibatch, or, in a full-batch step computed in
-        parts, over all of a client's examples; padding has weight 0. Ends early if all models have
-        stopped. `kept` are tensors (models, …) that are saved for a model when `stopping` stops it.
+        Examples have weights that sum to one over a minibatch or, in a full-batch step in parts,
+        over a client's examples; padding has weight 0. `kept` (models, …) is saved when `stopping`
+        stops a model.
         """
         index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
         whole, size = chunk.whole is not None, size.unsqueeze(-1)
@@ -225,11 +222,11 @@ class AutogradTrainer:
     def _gradient(
         self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute losses, logits and gradients of A models on x (A, B, D); update running statistics.
+        """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
 
-        `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
-        random numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
-        gradients, (A, size), are those of the whole loss.
+        `weight` (A, B) weighs the examples; `step` and `piece` (of a full-batch step) select random
+        numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
+        gradients are of all.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -352,10 +349,7 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers for training steps on the CPU, by a counter-based generator for each model.
-
-    They are set to the step, and depend neither on models that train along nor on earlier steps.
-    """
+    """Random numbers of steps on the CPU, of each model apart from others and earlier steps."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.tasks, self.batch_size = tasks, batch_size

@@ -21,11 +21,10 @@ from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE
 from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
-from fedrepro.networks import convolution_layout as f
+from fedrepro.networks import memory_layout as f
 from fedrepro.networks.compiled_convolutions import features, gives
-from fedrepro.networks.convolution_layout import Convolutions, Images
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.memory_layout import Parts
+from fedrepro.networks.memory_layout import Convolutions, Images, Parts
 
 # What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
 # its pooling is undone; height and width of the image that is given back, with the edges that
@@ -134,9 +133,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut a kernel's `side` rows of `wide` numbers to fit CPU registers of `lanes` numbers each.
+    """Cut `side` rows of `wide` numbers of a kernel into parts for registers of `lanes` numbers.
 
-    Returns a row's padded length, and parts (kind, row, first number); kind says how large one is.
+    Returns a row's padded length, and parts (kind: how large one is, row, first number).
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -162,10 +161,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate the work buffers of representation matching, for all matching `maps`.
-
-    `images` has the buffers of the network that trains, whose affine maps have `x` inputs.
-    """
+    """Allocate buffers for `maps`; `images`: those of the network that trains, `x`: its inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -195,10 +191,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions, `weights`, on a minibatch of `rows` examples.
-
-    Images are in `mine`; outputs go to room.x, (pixel, channel), and room.shown, transposed.
-    """
+    """Run the received network's convolutions on images of `mine`; write to room.x and shown."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -267,10 +260,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in a map's output at which its kernel is added for input pixel (i, j).
-
-    If the map undoes 2 × 2 pooling, `spot` (0 to 3) is the largest of the window.
-    """
+    """Return where a kernel is added in a map's output for pixel (i, j), or its window's `spot`."""
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
     return (i * p[ALONG] + j) * p[UNITS]
@@ -280,10 +270,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def lay_down(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Write a matching map's output to room.image, from the nonzero numbers of its input.
-
-    They are listed in `room` by pixel first.
-    """
+    """Write a map's output to room.image, from its input's nonzero numbers, in `room` by pixel."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     row, long, kernel = p[ALONG] * p[UNITS], p[LONG], p[SIDE] * p[LONG]
@@ -320,8 +307,8 @@ def lay_down(
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Replace a map's output, in room.image, by the gradient (output - target) · `each`, a factor.
 
-    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero; its
-    sums, for the bias, are added to room.summed.
+    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero;
+    room.summed adds it up for the bias.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -349,11 +336,7 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Backpropagate the gradient in room.image through a matching map, to its input and kernel.
-
-    Gradients by the input's nonzero numbers, which are listed in `room` channel by channel, go to
-    mine.extra, the kernel's to room.moved.
-    """
+    """Backpropagate from room.image to a map's input, mine.extra, and its kernel, room.moved."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize
     stride, channels, chosen = row_of(c[f.CHANNELS]), c[f.CHANNELS], mine.chosen[noted:]

@@ -29,16 +29,16 @@ from fedrepro.core.portable_ops.matrix_products import (
     transpose,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import LINE
-from fedrepro.networks import compiled_forward_and_moments, compiled_lstm
-from fedrepro.networks.compiled_forward_and_moments import forward_body
+from fedrepro.networks import compiled_convolutions, compiled_lstm_and_prediction
+from fedrepro.networks.compiled_lstm_and_prediction import forward_body
 from fedrepro.training import compiled_representation_matching
 from fedrepro.training import step_arrays_and_losses as a
 from fedrepro.training.step_arrays_and_losses import SGD, Model, NetArrays, Scratch, StepNumbers
 
-OWN = (compiled_forward_and_moments, compiled_lstm, compiled_representation_matching, a)
+BODIES = (compiled_convolutions, compiled_lstm_and_prediction, compiled_representation_matching)
 
 
-@partial(compiled, calls=(*compiled_forward_and_moments.CALLS, *OWN))
+@partial(compiled, calls=(*compiled_convolutions.CALLS, *BODIES, a))
 def train_model(
     data: a.Data,
     order: a.StepOrder,
@@ -101,10 +101,7 @@ def train_model(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights of `model` by step number `step`, in strips that fit the cache.
-
-    `spreads` is how many standard deviations of a variational network lie behind the means.
-    """
+    """Update all weights by step number `step`, in strips that fit the cache; see `draw`."""
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
     if descent.kind != SGD:
@@ -200,10 +197,7 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace `back`, the output of a representation matching map, by the gradient (rows, m).
-
-    `theirs` is the target, `each` the map's factor. If `hidden`, it is zero where a ReLU gave zero.
-    """
+    """Replace a map's output `back` by its gradient (rows, m), 0 at zeros of a ReLU (`hidden`)."""
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
     for i in range(rows):
@@ -218,10 +212,10 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the gradients of the logits; write (or `add`) those of all affine maps to `to`.
+    """Backpropagate the logits' gradients; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units go to `room.errors`, which has those of representation matching already if
-    `matched`. They are zero where ReLU or dropout set the unit to zero.
+    Those by units, zero where ReLU or dropout set the unit to zero, are added to `room.errors` if
+    it has those of representation matching, `matched`.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -291,10 +285,10 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update weights number `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
+    """Update weights `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are (step size, factor on second moments). `received`: whether penalties on the distance
-    from the received weights concern these.
+    `rates` are (step size, factor on second moments). `received`: penalties on the distance from
+    the received weights concern these.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    private: tensors that loss terms train, (n, *shape); unchanged for a model that is not finite.
-    finite: whether all losses and final weights are. failed_at: the first step with a loss that is
-    not finite, from 0; -1 if none. loss: float64, mean cross-entropy over minibatches, without
-    added terms, or NaN. steps: steps taken. seconds: for all models. places: models' random keys.
+    private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
+    all losses and final weights are. failed_at: the first step, from 0, with a loss that is not
+    finite, or -1. loss: mean cross-entropy over minibatches, without added terms, or NaN. steps:
+    steps taken. seconds: for all models. places: models' random keys.
     """
 
     private: dict[str, np.ndarray]
@@ -56,11 +56,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these training results if all models are finite, for methods that allow no others.
-
-        Raises:
-            FedreproError: a model diverged; the error names its client, trial and step.
-        """
+        """Return these results, or raise FedreproError with client, trial, step of a bad model."""
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next
@@ -77,8 +73,8 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: if asked for, the sum over steps of minibatch gradients, without L2 and proximal
-    terms. memory: if asked for, each model's optimiser state, (n, …), to go on with.
+    If asked for: the sum over steps of minibatch `gradients`, without L2 and proximal terms, and
+    `memory`, each model's optimiser state (n, …), to go on with.
     """
 
     tensors: dict[str, np.ndarray]

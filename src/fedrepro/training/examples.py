@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set for training: inputs (N, D), uint8 or floating, and targets.
+    """A data set for training: inputs (N, D), integers or floats; labels (N,) or shares (N, K).
 
-    targets: labels int64 (N,), or class probabilities (N, K). scale: the divisor that brings inputs
-    to [0, 1]. Inputs of integers stay on disk until a minibatch reads them.
+    `scale` is the divisor that brings inputs to [0, 1]. Inputs of integers stay on disk until a
+    minibatch reads them.
     """
 
     inputs: torch.Tensor
@@ -82,10 +82,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients that generates the examples that a training needs.
-
-    Examples are dropped after use. `whole` generates all of them, up to 2 GiB (MOST_BYTES).
-    """
+    """A data set of very many clients that generates what a training needs, and drops it then."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen
@@ -105,11 +102,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate and return the examples of all clients.
-
-        Raises:
-            FedreproError: the examples take more than MOST_BYTES.
-        """
+        """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:

@@ -54,8 +54,8 @@ class Term(Protocol):
 class Perturbation(Protocol):
     """A way to mix two gradients in a training step: at weights w, and at w + away(g), as in SAM.
 
-    The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss
-    on one minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are those at w.
+    The optimiser gets (1 - share) g(w) + share g(w + away(g)), g the gradient of the loss on one
+    minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are those at w.
     """
 
     @property
@@ -70,10 +70,9 @@ def perturbs(term: object) -> bool:
 
 
 def compiled_kind(term: object) -> str:
-    """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
+    """Return the name of a loss term's compiled gradient: entropy, divergence, matching; or "".
 
-    Names are "entropy", "divergence" and "matching", of representation matching. A derived class
-    gets "", as it may compute another gradient.
+    A derived class gets "", as it may compute another gradient.
     """
     return str(vars(type(term)).get("written", ""))
 
@@ -97,8 +96,7 @@ class Proximal:
 class Correction:
     """The linear loss term <c, w>: adds a vector c, one per client, to each gradient of training.
 
-    Pass c as `reference` of the training. SCAFFOLD's c - c_j is such a vector (Karimireddy et al.,
-    2020, algorithm 1, line 10).
+    Pass c as `reference` of the training, such as SCAFFOLD's c - c_j (Karimireddy et al., 2020).
     """
 
     pull = 0.0

@@ -51,10 +51,10 @@ class Chunk:
     """Consecutive minibatches of models that train together, or one full-batch step.
 
     first: number of the first step. index: int64 (steps, models, batch), row numbers; short
-    minibatches are filled up with their client's first row. size: int64 (steps, models), how many
-    rows are not filling. active: for each step how many models still train; models with most steps
-    come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
-    examples in a full-batch step, whose index and size count parts instead of steps.
+    minibatches are filled up with their first row. size: int64 (steps, models), how many rows are
+    not filling. active: how many models still train in each step; those with most steps come first.
+    epoch: int64 (steps, models). whole: int64 (models,), examples of a full-batch step, whose index
+    and size count parts.
     """
 
     first: int
@@ -72,10 +72,10 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Yield all minibatches of models that train together, as `Chunk`s of consecutive steps.
+    """Yield minibatches of models that train together, those with most steps first, as `Chunk`s.
 
-    `tasks` are those with most steps first. Short minibatches are filled up, so that shapes, and
-    with them rounding, do not depend on which models train together.
+    Short minibatches are filled up, so that shapes, and with them rounding, do not depend on which
+    models train together.
     """
     totals = np.array([task.total(batch_size, epochs) for task in tasks])
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
@@ -105,10 +105,7 @@ class Visits:
     places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys, uint64 (epochs, 2), and places of the steps' random numbers for `purpose`.
-
-        A place, int64 (2,), is (index of the epoch's key, number of the step in the epoch).
-        """
+        """Return keys for `purpose`, uint64 (epochs, 2), and (key's index, place) of steps."""
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
         return np.stack(keys), np.stack([which, self.places], 1)
@@ -156,8 +153,8 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Gradients of parts of `piece` examples are added, so that rounding does not depend on which
-    models train together. `tasks` have most steps, then most parts, first.
+    Parts have `piece` examples, so that rounding does not depend on which models train together.
+    `tasks` have most steps, then most parts, first.
     """
     totals = [task.total(None, epochs) for task in tasks]
     sizes = np.array([len(task.rows) for task in tasks])
@@ -225,9 +222,9 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
     An entry drawn uniformly gives two uncorrelated numbers. Entries lie on rings of equal
-    probability, four points a quarter turn apart on each, so that odd moments and the covariance
-    are zero; each ring is turned by the angle GOLDEN against the one before. Radii make variances
-    one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    probability, four a quarter turn apart on each, so that odd moments and the covariance are zero;
+    each ring is turned by GOLDEN against the one before. Radii make variances one. Fourth and sixth
+    moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

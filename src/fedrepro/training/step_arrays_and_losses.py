@@ -1,7 +1,7 @@
 """Parts of the compiled steps: records of arrays, variational weights, the loss.
 
 A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
-`compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows padded with
+`compiled_lstm_and_prediction.py`), then weight (n, m) and bias (m,) of each affine map, padded with
 zeros to `row_of(m)`. Activations (P, m) of P predictions and their errors (gradients of the loss)
 lie likewise. All numbers are float32 or all float64, except the inputs. The body below the affine
 maps is nothing, convolutions or recurrent layers, by the type of `NetArrays.body`.
@@ -26,8 +26,12 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
 )
 from fedrepro.networks.compiled_convolutions import learn_kernels
-from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
-from fedrepro.networks.convolution_layout import Convolutions, Images
+from fedrepro.networks.compiled_lstm_and_prediction import (
+    LstmBuffers,
+    Recurrent,
+    backpropagate_through_time,
+)
+from fedrepro.networks.memory_layout import Convolutions, Images
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,
@@ -207,10 +211,7 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers, of `table` at `places`, into the tensor `out` from `first` on.
-
-    The tensor lies in rows of `columns` numbers, each followed by padding.
-    """
+    """Write `count` normals, table[places], to `out` from `first` on: rows of `columns`, padded."""
     row = row_of(columns)
     if row == columns and count % 2 == 0:
         pairs = out[first : first + count].view(table.dtype)
@@ -265,10 +266,7 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write gradients of cross-entropies by the logits to `room.errors`, for the examples `rows`.
-
-    Returns the sum of cross-entropies, and the count of right predictions.
-    """
+    """Write gradients of cross-entropies by the logits to room.errors; return sum and hits."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     number = room.errors.dtype.type

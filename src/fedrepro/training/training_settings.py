@@ -126,10 +126,9 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that the training of n models starts from, (n, *shape) by name.
+    """What n models begin with, (n, *shape): weights, or (1, *shape) for all; tensors of terms.
 
-    start: the networks', or (1, *shape) for all. private: those of loss terms. reference: what loss
-    terms compare the network with, if not `start`.
+    reference: what loss terms compare the weights with, if not `start`.
     """
 
     start: Arrays
@@ -168,9 +167,8 @@ class LazyGpuTensors(dict[str, np.ndarray]):
 
 
 class EarlyStopping:
-    """Decides which of several models still train, and keeps the weights of models that stopped.
+    """Stops each model after `patience` epochs in a row without training accuracy above its best.
 
-    A model stops after `patience` epochs in a row without training accuracy above its best.
     running: bool (models,), which still train. taken: int (models,), steps of each.
     """
 

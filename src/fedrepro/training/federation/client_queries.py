@@ -47,12 +47,9 @@ def query(
 ) -> tuple[list[Reply], float]:
     """Let each client compute the function `question` on its own examples; return all answers.
 
-    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
-    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
-    for all clients, or (n, *shape), one per client. `who` names the method in errors.
-
-    Raises:
-        FedreproError: an answer is not a mapping of names to arrays.
+    Client j has the examples `rows[j]`, int64 (n_j,); question(network, tensors, examples) gets
+    these alone and returns a dict of arrays, or FedreproError names the method, `who`. `weights`
+    are (1, *shape), one model for all clients, or (n, *shape), one per client.
     """
     answers: list[Reply] = []
     read = held = 0
@@ -160,10 +157,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """The costs of clients' work: exchanges, passes (without training), traffic and seconds.
-
-    exchanges: how often clients computed a statistic. passes: how often they read all examples.
-    """
+    """Costs of clients' work: exchanges for statistics, passes over all examples, seconds."""
 
     traffic: Traffic = field(default_factory=Traffic)
     exchanges: int = 0
@@ -179,8 +173,8 @@ class ClientCost:
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    losses: for each client, those of its trainings. rejected: how many trained models diverged.
-    held: tensors that all clients have already been sent, to compute statistics at.
+    losses: of each client's trainings. rejected: how many trained models diverged. held: tensors
+    that all clients have, to compute statistics at.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)

@@ -100,11 +100,11 @@ class Clients:
         return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
+        """Return one client's validation examples: inputs float (n, D) and labels int64 (n,).
 
         A method must declare the need "client_validation_examples". The client set them aside
-        (validation_at: clients), or has a part of the data set's validation split. Without any a
-        FedreproError is raised.
+        (validation_at: clients), or has a part of the data set's validation split; else
+        FedreproError.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -262,8 +262,7 @@ class Clients:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network no dropout. Gradients are NaN if the loss is not finite. A method must declare
-        the need "rounds" or "client_training".
+        the network no dropout. NaN if the loss is not finite. Needs are those of `train`.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -327,10 +326,10 @@ class Clients:
     def statistics(
         self, weights: Arrays, chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
+        """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
 
-        For a model that the server made. Returns statistics over all examples of the chosen clients
-        together, float32 (1, *shape). Clients that lack `weights` receive them first.
+        For a model that the server made: clients that lack it receive it. Returns float32 (1,
+        *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 

@@ -38,15 +38,14 @@ if TYPE_CHECKING:
 class BodyMoments:
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
-    First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
-    and `learn` sum over it. layers: how many of the network's layers, counted from the input, are
-    convolutions, their ReLU and pooling.
+    `look` runs up to `rows` examples, `moments` and `learn` sum over them. layers: how many of the
+    network's layers, counted from the input, are convolutions, their ReLU and pooling.
     """
 
     def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
-        from fedrepro.networks import compiled_forward_and_moments  # which loads Numba
+        from fedrepro.networks import compiled_convolutions  # which loads Numba
 
-        self.compiled: Any = compiled_forward_and_moments
+        self.compiled: Any = compiled_convolutions
         layout = Rows(network.shapes, turned_in(network, parts))
         dtype = next(iter(tensors.values())).numpy().dtype
         self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
@@ -90,10 +89,10 @@ class BodyMoments:
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return sums for Fisher information.
 
-        `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
-        for each label y. Returns a matrix for each convolution, summed over labels, examples and
-        positions: g gᵀ (outputs, outputs) of gradients g by its output, or with `squares` its
-        weights' squared gradients (inputs, outputs).
+        `errors` are gradients (n, C · H · W) by the outputs of `look`, an array for each label y.
+        Returns a matrix for each convolution, summed over labels, examples and positions: g gᵀ
+        (outputs, outputs) of gradients g by its output, or with `squares` its weights' squared
+        gradients (inputs, outputs).
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -324,10 +323,7 @@ def _forward(
 def _run_layers(
     network: Network, first: int, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run layers of this package on x (n, D); add to `calls`; return the last one's output.
-
-    For `moments` the run ends at the input of the last layer in `calls`.
-    """
+    """Run layers on x (n, D), for `moments` up to the last of `calls` alone; add to `calls`."""
     x, run = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape), Pass()
     for layer, names in network.evaluated[first:]:
         weight, given, part = names.get("weight", ""), x.detach()[0], None
@@ -390,9 +386,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    A layer has an array (n, L, outputs) for each label y, times the root of its probability, so
-    that squares add up to the mean; or one for the data's labels. With `body` the layers are those
-    above it, and the last list has gradients (n, D) by its outputs.
+    A layer has an array (n, L, outputs) for the data's labels, or for each label y, times the root
+    of its probability, so that squares add up to the mean. With `body` the layers are those above
+    it, and the last list has gradients (n, D) by its outputs.
     """
     import torch
 

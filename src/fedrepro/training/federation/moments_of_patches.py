@@ -22,10 +22,10 @@ def patch_moment(
         images: float32 (n, C, H, W).
         kernel: its height and width (kh, kw).
         padding: rows and columns of zeros around an image: top, bottom, left, right.
-        ones: whether a 1 stands behind each patch, as for a bias.
+        ones: whether a 1 stands behind each patch, as for a bias: the result is one larger.
 
     Returns:
-        float64 (C kh kw, C kh kw), one larger with `ones`; a patch lists channel, row, column.
+        float64 (C kh kw, C kh kw); a patch lists channel, row, column.
     """
     (n, channels, rows, columns), (kh, kw), (top, bottom, left, right) = (
         images.shape, kernel, padding,
