@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.layers import Affine, Arrays, Convolution2d
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 
@@ -47,7 +47,7 @@ class LayerMatrix:
     def key(self) -> str:
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
-    def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    def of(self, tensors: Arrays) -> np.ndarray:
         """Arrange weight and bias, (…, *shape), as a matrix (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.groups > 1:
@@ -75,9 +75,7 @@ class LayerMatrix:
         return {self.weight: weight, **biases}
 
 
-def tensors_of_matrices(
-    layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict[str, np.ndarray]:
     """Convert layers' matrices (by `key`, some or all) to tensors (*shape) by name (weight0)."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:

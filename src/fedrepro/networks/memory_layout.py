@@ -94,6 +94,7 @@ def parts_of(network: Network) -> Parts | None:
 
 
 Array = np.ndarray[Any, Any]
+Turned = Mapping[str, tuple[Shape, tuple[int, ...]]]
 PREDICTED = 64  # examples that are predicted at once
 
 
@@ -104,11 +105,7 @@ class Rows:
     axes: (lengths of axes, some split; their order in memory).
     """
 
-    def __init__(
-        self,
-        shapes: Mapping[str, Shape],
-        turned: Mapping[str, tuple[Shape, tuple[int, ...]]] | None = None,
-    ) -> None:
+    def __init__(self, shapes: Mapping[str, Shape], turned: Turned | None = None) -> None:
         self.shapes, self.offsets, self.size = shapes, {}, 0
         self.turned = turned or {}
         for name in shapes:

@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STATE
 from fedrepro.core.spec import Spec
-from fedrepro.networks.layers import Shape
+from fedrepro.networks.layers import Arrays, Shape
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import ModuleNetwork
 
@@ -59,7 +59,7 @@ class StateForm:
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
-    def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
+    def written(self, tensors: Arrays, network: int) -> dict[str, Any]:
         """Convert network number `network` of stacked tensors (m, *shape) to a state dict."""
         import torch
 

@@ -18,7 +18,15 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
-from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
+from fedrepro.networks.layers import (
+    Affine,
+    Arrays,
+    Convolution2d,
+    Parameter,
+    Pass,
+    Shape,
+    Tensors,
+)
 from fedrepro.networks.module_state_dicts import (
     StackedModels,
     StateDict,
@@ -114,7 +122,7 @@ def _padded(arrays: Sequence[Any]) -> np.ndarray:
 
 def unstack(
     model: Spec,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
@@ -277,7 +285,7 @@ def _architecture(layers: Sequence[StoredLayer]) -> Any:
 
 def _require_fit(
     first: Sequence[StoredLayer],
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     network: Network,
     model: Spec,
     where: str,
@@ -308,10 +316,9 @@ def _require_fit(
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, for methods that combine clients' unchanged networks.
+    """Several architectures as one network, whose tensors have the prefix of their member.
 
-    A model has tensors of all `members`, with the member's number as prefix, zeros but for its own,
-    and one that tells which member it is.
+    Those of other members are zeros; one more tensor tells which member a model is.
     """
 
     members: tuple[Network, ...] = ()

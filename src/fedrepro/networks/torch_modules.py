@@ -156,10 +156,7 @@ class ModuleNetwork(Network):
         return out
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name.
-
-        The module stays in its current mode, training or prediction.
-        """
+        """Compute logits (B, classes) of x (B, *shape) by one model, in the module's mode."""
         import torch
 
         # as data, so that writing there is not differentiated
@@ -193,10 +190,7 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model by the module's own code: float32 (*shape) by name.
-
-        PyTorch's generator is seeded from `rng`; all other arguments are ignored.
-        """
+        """Draw float32 weights by the module's own code; `rng` alone seeds PyTorch for it."""
         import torch
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
@@ -245,10 +239,7 @@ def _tried(
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record the size of a submodule's output, and its multiplications, for one example.
-
-        A matrix is multiplied for each position of a sequence, a kernel for each of an image.
-        """
+        """Record the size of a part's output and its multiplications, for all positions."""
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
             weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]

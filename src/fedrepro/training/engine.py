@@ -256,18 +256,15 @@ def check_tasks(
             raise FedreproError(
                 f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
             )
-    wanted, private = procedure.private, given.private
-    if set(wanted) != set(private):
+    wanted = {name: (len(tasks), *shape) for name, shape in procedure.private.items()}
+    private = {name: value.shape for name, value in given.private.items()}
+    lacks = dict(sorted(wanted.items() - private.items()))
+    other = dict(sorted(private.items() - wanted.items()))
+    if lacks or other:
         raise FedreproError(
-            f"the loss terms have private tensors {shown(sorted(wanted))}, but "
-            f"{shown(sorted(private))} were handed over; give exactly those"
+            f"the loss terms' private tensors, with a row for each model, lack {shown(lacks)} and "
+            f"have {shown(other)} in place of it; give exactly those of the terms"
         )
-    for name, shape in wanted.items():
-        if private[name].shape != (len(tasks), *shape):
-            raise FedreproError(
-                f"private tensor '{name}' must have shape {(len(tasks), *shape)}, one part for "
-                f"each model that trains, not {private[name].shape}"
-            )
     if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
             "clients that go on from round to round within an epoch, or with an optimiser that "

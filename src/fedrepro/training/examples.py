@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-
-Arrays = Mapping[str, np.ndarray]  # by the names of tensors
+from fedrepro.networks.layers import Arrays as Arrays
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +42,7 @@ class Examples:
 
     @property
     def kind(self) -> np.dtype:
-        """Return `dtype` as a NumPy type."""
-        return np.dtype(str(self.dtype).removeprefix("torch."))
+        return np.dtype(str(self.dtype).removeprefix("torch."))  # as a NumPy type
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Return the inputs of `rows`, divided by `scale`, as floats (n, D) for a network."""
@@ -52,12 +50,9 @@ class Examples:
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B)."""
-        flat = rows.reshape(-1)
-        x = self.inputs.index_select(0, flat).to(self.dtype)
-        if self.scale != 1.0:
-            x.div_(self.scale)
-        y = self.targets.index_select(0, flat)
-        return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
+        flat = rows.flatten()
+        x = self.inputs.index_select(0, flat).to(self.dtype) / self.scale
+        return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
         """Return outputs (N, units) of layers `hidden` for all inputs, with the same targets."""

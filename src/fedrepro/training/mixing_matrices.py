@@ -107,8 +107,8 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
     `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
-    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, Fast linear
-    iterations for distributed averaging, 2004, section 4.2.
+    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, 2004, section
+    4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -228,18 +228,15 @@ def read_graph(path: Path) -> list[list[float]]:
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
         raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    rows: list[list[float]] = []
-    for line in lines:
-        rows.append([])
-        for cell in line:
-            try:
-                rows[-1].append(float(cell))
-            except ValueError:
-                raise FedreproError(
-                    f"{path}, line {len(rows)}: {shown(cell.strip())} is not a number; lines are "
-                    "numbers joined by commas"
-                ) from None
-    return rows
+    for number, cell in ((n, cell) for n, line in enumerate(lines, 1) for cell in line):
+        try:
+            float(cell)
+        except ValueError:
+            raise FedreproError(
+                f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are numbers "
+                "joined by commas"
+            ) from None
+    return [[float(cell) for cell in line] for line in lines]
 
 
 def checksum_of_graph(path: Path) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout_kinds import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
+from fedrepro.networks.predict import loaded
 from fedrepro.training.engine import Averaged, Trained, train, train_and_average
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries import (
@@ -24,10 +25,10 @@ from fedrepro.training.federation.client_queries import (
     Evaluated,
     Query,
     Reply,
+    Watched,
     evaluated,
     gradients_at,
     models_sent,
-    query,
 )
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.loss_terms import Terms, with_prior
@@ -37,6 +38,7 @@ from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Settings
 
 Part = Literal["train", "validation"]
+Chosen = Sequence[int] | None  # of clients, None for all
 Fitted = TypeVar("Fitted", Trained, Averaged)
 
 
@@ -44,7 +46,7 @@ Fitted = TypeVar("Fitted", Trained, Averaged)
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j] and validation[j] are client j's training examples in `examples`, int64 (n_j,), and its
+    rows[j], int64 (n_j,), are client j's training examples in `examples`, validation[j] its
     validation examples in `validation_examples`, by default in `examples`.
     """
 
@@ -141,7 +143,7 @@ class Clients:
         rng: RngKey,
         *,
         epochs: int,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
         terms: Terms = (),
@@ -183,7 +185,7 @@ class Clients:
         weights: Sequence[float],
         *,
         epochs: int,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
         terms: Terms = (),
@@ -203,7 +205,7 @@ class Clients:
         fit: Callable[..., Fitted],
         start: Arrays,
         tasks: list[Task],
-        chosen: Sequence[int] | None,
+        chosen: Chosen,
         epochs: int,
         terms: Terms,
         **more: Any,
@@ -228,19 +230,15 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
+        The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
+        ReLU; `hidden` are units of new hidden layers, below the new output layer. A client stops
+        after `patience` epochs without better training accuracy (0: never). Initial weights have
+        the deviation `weight_sd`, by default as in the settings. Other arguments and needs are as
+        in `train`.
+
         Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
         to clients, trained layers are sent back: float32 (J, *shape), weight0 and so on, NaN where
-        training diverged. Needs, `rng`, `epochs` and `lr` are as in `train`. Source: GEMS, section
-        3.2, step 4.
-
-        Args:
-            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
-            rng: the random key of the round.
-            hidden: units of new hidden layers, below the new output layer.
-            epochs: passes over the examples of each client.
-            patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: learning rate, by default that of the settings.
-            weight_sd: standard deviation of normal initial weights; by default as in the settings.
+        training diverged. Source: GEMS, section 3.2, step 4.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -257,7 +255,7 @@ class Clients:
         return trained.tensors
 
     def gradients(
-        self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
+        self, weights: dict[str, np.ndarray], chosen: Chosen = None
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
@@ -271,9 +269,7 @@ class Clients:
         self._note(members, losses, np.isfinite(losses))
         return gradients
 
-    def evaluate(
-        self, candidates: Arrays, chosen: Sequence[int] | None = None, on: Part = "train"
-    ) -> Evaluated:
+    def evaluate(self, candidates: Arrays, chosen: Chosen = None, on: Part = "train") -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
         A method must declare the need "client_evaluation" for `on` "train", "client_validation" for
@@ -294,21 +290,16 @@ class Clients:
         self,
         question: Query,
         weights: Arrays | None = None,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         on: Part = "train",
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        A method must declare the need "client_answers". Bytes of answers and of weights that
-        clients do not have yet, seconds, and passes over the examples are counted as costs.
-
-        Args:
-            question: question(network, tensors (*shape), examples) runs at each client on its own
-                and returns a dict of arrays.
-            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
-                default each client's own model.
-            chosen: indices of clients that are asked, by default all.
-            on: "train" or "validation"; the latter needs "client_validation_examples" too.
+        A client calls question(network, tensors (*shape), examples), which returns a dict of
+        arrays. The `weights` of all or some layers are (1, *shape), shared, or (n, *shape), one per
+        client; by default each client's own model. A method must declare the need "client_answers",
+        for `on` "validation" also "client_validation_examples". Bytes of answers and of weights
+        that clients do not have yet, seconds, and passes over the examples are counted as costs.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -323,9 +314,7 @@ class Clients:
         self._require_examples(on)
         return self._answers(question, weights, chosen, on)
 
-    def statistics(
-        self, weights: Arrays, chosen: Sequence[int] | None = None
-    ) -> dict[str, np.ndarray]:
+    def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
 
         For a model that the server made: clients that lack it receive it. Returns float32 (1,
@@ -334,17 +323,27 @@ class Clients:
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
     def _answers(
-        self,
-        question: Query,
-        weights: Arrays | None,
-        chosen: Sequence[int] | None,
-        on: Part = "train",
+        self, question: Query, weights: Arrays | None, chosen: Chosen, on: Part = "train"
     ) -> list[Reply]:
-        members = self._members(chosen)
+        members, answers, read = self._members(chosen), list[Reply](), 0
         own = {name: value[members] for name, value in (self.own or {}).items()}
+        at = own if weights is None else weights
         with self.ledger.timed():
-            at, who = own if weights is None else weights, f"method '{self.method}'"
-            answers, passes = query(self.network, *self.data.of(members, on), question, at, who)
+            examples, rows = self.data.of(members, on)
+            for place, some in enumerate(rows):
+                x, y = examples.inputs[some], examples.targets[some]
+                watched = Watched(x, y, examples.scale)
+                model = {name: value[place % len(value)] for name, value in at.items()}
+                answer = question(self.network, loaded(model, watched), watched)
+                values = answer.values() if isinstance(answer, Mapping) else (answer, None)
+                if not all(isinstance(value, np.ndarray) for value in values):
+                    raise FedreproError(
+                        f"method '{self.method}': a client answers {shown(answer)}; let it return "
+                        "a dict of NumPy arrays"
+                    )
+                answers.append(answer)
+                read += sum(watched.reads)
+        passes = read / max(1, sum(map(len, rows)))
         self.ledger.asked(answers, passes, weights, chosen is None)
         return answers
 
@@ -366,7 +365,7 @@ class Clients:
             return examples, tasks
         return examples, [replace(task, rows=rows) for task, rows in zip(tasks, each, strict=True)]
 
-    def _members(self, chosen: Sequence[int] | None) -> list[int]:
+    def _members(self, chosen: Chosen) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
 
     def _require_examples(self, on: Part) -> None:
@@ -383,7 +382,7 @@ class Clients:
     def _tasks(
         self,
         rng: RngKey,
-        chosen: Sequence[int] | None,
+        chosen: Chosen,
         lr: Sequence[float] | float | None,
         steps: Sequence[int] | int | None,
         done: int | None = None,

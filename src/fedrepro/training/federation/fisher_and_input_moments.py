@@ -299,11 +299,7 @@ def _together(network: Network) -> int:
 
 
 def _forward(
-    network: Network,
-    tensors: Tensors,
-    x: torch.Tensor,
-    only: Sequence[str] | None = None,
-    first: int = 0,
+    network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None, first: int
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers' inputs and outputs, and the logits.
 
@@ -398,7 +394,7 @@ def _errors(
         if body:
             x = body.look(x).requires_grad_()
         with torch.enable_grad():
-            seen, logits = _forward(network, tensors, x, first=body.layers if body else 0)
+            seen, logits = _forward(network, tensors, x, None, body.layers if body else 0)
         shares = torch.softmax(logits.detach(), -1)
         outs = [out for layer in seen for out in layer.outs] + [x] * (body is not None)
         each: list[list[np.ndarray]] = [[] for _ in seen]

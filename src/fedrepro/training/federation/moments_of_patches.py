@@ -14,18 +14,13 @@ def patch_moment(
 ) -> np.ndarray:
     """Sum the outer products of all patches of images that a kernel sees by steps of one pixel.
 
+    The images are float32 (n, C, H, W), the kernel (kh, kw), the padding zeros at top, bottom, left
+    and right. A patch lists channel, row, column, and with `ones` a 1 as for a bias: the result is
+    float64 (C kh kw, C kh kw), or one larger.
+
     Two places of the kernel share a product with all pairs as far apart: for each distance it is
     taken once over the pixels that all places see, and each place adds the edges that it sees.
     Nothing is subtracted, so that a pixel that is always zero has a moment of zero.
-
-    Args:
-        images: float32 (n, C, H, W).
-        kernel: its height and width (kh, kw).
-        padding: rows and columns of zeros around an image: top, bottom, left, right.
-        ones: whether a 1 stands behind each patch, as for a bias: the result is one larger.
-
-    Returns:
-        float64 (C kh kw, C kh kw); a patch lists channel, row, column.
     """
     (n, channels, rows, columns), (kh, kw), (top, bottom, left, right) = (
         images.shape, kernel, padding,
