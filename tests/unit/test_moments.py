@@ -15,7 +15,7 @@ from torch import nn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
+from fedrepro.networks.layer_matrices import layer_matrices, patch_moment, tensors_of_matrices
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.fisher_and_input_moments import (
@@ -24,7 +24,6 @@ from fedrepro.training.federation.fisher_and_input_moments import (
     input_moments,
     kronecker_factors,
 )
-from fedrepro.training.federation.moments_of_patches import patch_moment
 
 CLASSES, COUNT = 3, 7
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fedrepro.networks.layer_matrices import (
     called_on,
     layer_matrices,
     parts_with_matrices,
+    patch_moment,
     tensors_of_matrices,
     windows,
 )
@@ -29,7 +31,6 @@ from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_o
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.moments_of_patches import patch_moment
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +138,8 @@ Call = tuple[Any, "torch.Tensor", "torch.Tensor"]
 Calls = dict[str, list[Call]]  # by the names of layers' weights
 
 
-class _Seen(NamedTuple):
+@dataclass(frozen=True)
+class _Seen:
     """A layer after a forward pass on `count` (n) examples: its matrix and its calls."""
 
     matrix: LayerMatrix
