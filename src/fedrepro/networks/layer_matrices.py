@@ -88,7 +88,7 @@ def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
     """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
-    Those of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
+    Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
     FedreproError says that a network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):

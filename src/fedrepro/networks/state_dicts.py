@@ -318,7 +318,7 @@ def _require_fit(
 class MixedNetwork(Network):
     """Several architectures as one network, whose tensors have the prefix of their member.
 
-    Those of other members are zeros; one more tensor tells which member a model is.
+    Tensors of other members are zeros; one more tensor tells which member a model is.
     """
 
     members: tuple[Network, ...] = ()

@@ -214,8 +214,8 @@ def backward(
 ) -> None:
     """Backpropagate the logits' gradients; write (or `add`) those of all affine maps to `to`.
 
-    Those by units, zero where ReLU or dropout set the unit to zero, are added to `room.errors` if
-    it has those of representation matching, `matched`.
+    Gradients by units, zero where ReLU or dropout set the unit to zero, are added to `room.errors`
+    if it has those of representation matching, `matched`.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept

@@ -126,7 +126,7 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """What n models begin with, (n, *shape): weights, or (1, *shape) for all; tensors of terms.
+    """Tensors that n models begin with, (n, *shape); weights also (1, *shape), for all.
 
     reference: what loss terms compare the weights with, if not `start`.
     """
