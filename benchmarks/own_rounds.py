@@ -19,6 +19,7 @@ from problems import Workload
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import train_and_average
@@ -42,7 +43,7 @@ def run(name: str, workload: Workload, runs: int, results: Path) -> int:
         both = [*plain, MATCHING]
         contenders["with matching"] = harness.by_processor_time(lambda: work.train(both))
         pairs["without matching"] = ("with matching", "fedrepro")
-    libraries = bare.LIBRARIES if work.network.sizes is not None else {}
+    libraries = bare.LIBRARIES if work.network.kind == "dense" else {}
     for library, multiply in libraries.items():
         for ours, what in (("fedrepro", "products"), ("with matching", "products with matching")):
             if ours in contenders:
@@ -61,7 +62,7 @@ def run(name: str, workload: Workload, runs: int, results: Path) -> int:
         for what, (ours, theirs) in pairs.items()
         if what in workload.targets
     ]
-    if work.network.sizes is None:
+    if work.network.kind != "dense":
         targets += work.memory()
     settings = {**workload.settings, "clients": workload.clients, "examples": workload.examples}
     return harness.conclude(f"rounds-{name}", results, settings, measured, targets)
@@ -108,8 +109,9 @@ class Rounds:
 
     def products(self, matching: bool) -> bare.Operands:
         """The bare products of a step of one client."""
-        assert self.network.sizes is not None
-        sizes, batch = self.network.sizes, self.number("batch_size")
+        parts, batch = parts_of(self.network), self.number("batch_size")
+        assert parts is not None
+        sizes = parts.sizes
         found = bare.of_network(batch, sizes)
         if matching:
             up = list(itertools.pairwise(sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedrepro.core.component_notation import read as read_spec
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 from fedrepro.cli.main import main
-from fedrepro.core.component_notation import parse
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.planning.jobs import TrialBlock
@@ -86,7 +86,7 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         return key, values
     (value,) = values
     if key in (*SCENARIO, "method", "tune"):
-        return key, parse(components(key), value, key).entry
+        return key, read_spec(components(key), value, key, exact=True).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

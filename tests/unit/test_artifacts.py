@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fedrepro.core import artifacts
+from fedrepro.core.artifacts import TEMPORARY
+from fedrepro.core.artifacts import remove_left
+from fedrepro.core.artifacts import temporary_folder
 import contextlib
 import errno
 import io
@@ -25,7 +29,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core import artifacts, state_and_model_files, temporary_folders
+from fedrepro.core import artifacts, state_and_model_files
 from fedrepro.core.artifacts import (
     atomic,
     read_json,
@@ -45,7 +49,6 @@ from fedrepro.core.state_and_model_files import (
     read_models,
     save_state,
 )
-from fedrepro.core.temporary_folders import PREFIX, remove_left, temporary_folder
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}
@@ -337,7 +340,7 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
 
 CODE = """
 import time
-from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.core.artifacts import temporary_folder
 with temporary_folder() as folder:
     (folder / "half").write_text("half")
     print(folder, flush=True)
@@ -369,9 +372,9 @@ def test_what_a_killed_process_left_goes_at_the_next_start(place):
 def test_without_a_place_there_is_a_sentence_and_nothing_makes_folders_of_its_own(monkeypatch):
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
-    sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
+    sources = Path(artifacts.__file__).parents[1].rglob("*.py")
     found = [path.name for path in sources if made.search(path.read_text())]
-    assert found == ["temporary_folders.py"]
+    assert found == ["artifacts.py"]
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
@@ -379,17 +382,17 @@ def test_without_a_place_there_is_a_sentence_and_nothing_makes_folders_of_its_ow
 
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
-    (place / f"{PREFIX}file").write_text("x")
-    for name in ("elsewhere", f"{PREFIX}theirs"):
+    (place / f"{TEMPORARY}file").write_text("x")
+    for name in ("elsewhere", f"{TEMPORARY}theirs"):
         (place / name).mkdir()
-    (place / f"{PREFIX}link").symlink_to("elsewhere")
+    (place / f"{TEMPORARY}link").symlink_to("elsewhere")
     before = set(os.listdir(place))
     with monkeypatch.context() as other:
-        other.setattr(temporary_folders.os, "getuid", lambda: os.geteuid() + 1)
+        other.setattr(artifacts.os, "getuid", lambda: os.geteuid() + 1)
         remove_left()
     assert set(os.listdir(place)) == before
     remove_left()
-    assert set(os.listdir(place)) == before - {f"{PREFIX}theirs"}
+    assert set(os.listdir(place)) == before - {f"{TEMPORARY}theirs"}
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
@@ -406,7 +409,7 @@ def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
         else:
             held = os.open
             monkeypatch.setattr(
-                temporary_folders.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
+                artifacts.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
             )
         return made[-1]
 
@@ -420,7 +423,7 @@ def test_no_file_stays_open_and_it_may_be_elsewhere(place):
     def opened():
         return len(os.listdir("/proc/self/fd"))
 
-    (place / f"beside/{PREFIX}left").mkdir(parents=True)
+    (place / f"beside/{TEMPORARY}left").mkdir(parents=True)
     before = opened()
     for _ in range(3):
         with temporary_folder(place / "beside") as own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -137,7 +137,7 @@ def test_a_written_partition_is_read_back(name, tmp_path):
     assert counts.tolist() == [
         np.bincount(train[own], minlength=4).tolist() for own in members.train
     ]
-    assert source["skew"][1] == asdict(skew_of(counts))
+    assert source["skew"][1] == skew_of(counts)
     assert (members.noise is not None) == (name == "feature_noise")
     with pytest.raises(FedreproError, match="has no trial 4"):
         read_partition(path, 4)
@@ -153,10 +153,10 @@ def test_more_clients_than_examples_is_said(name):
 
 def test_skew_of_equal_clients_is_zero_and_distance_is_the_largest_difference_over_sets():
     equal, single = skew_of(np.full((5, 4), 7)), skew_of(np.eye(4, dtype=int) * 9)
-    assert (equal.distance_mean, equal.distance_max) == (0, 0)
-    assert (equal.size_min, equal.size_median, equal.size_max) == (28, 28, 28)
-    assert (single.distance_mean, single.distance_max) == (0.75, 0.75)
-    assert (single.classes_min, single.classes_max) == (1, 1)
+    assert (equal["distance_mean"], equal["distance_max"]) == (0, 0)
+    assert (equal["size_min"], equal["size_median"], equal["size_max"]) == (28, 28, 28)
+    assert (single["distance_mean"], single["distance_max"]) == (0.75, 0.75)
+    assert (single["classes_min"], single["classes_max"]) == (1, 1)
     counts = np.array([[8, 1, 1], [2, 5, 3]])
     own, whole = counts / 10, counts.sum(0) / 20
     subsets = [[i for i in range(3) if bits >> i & 1] for bits in range(8)]
@@ -188,7 +188,7 @@ def test_a_partition_that_leaves_a_client_empty_or_a_class_unlearned_is_refused(
         build_partition(spec_of("iid", 2), data, range(1), 0)
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
-    write_table(path, rows, "partition", {"trials": [0]})
+    write_table(path, rows, "partition", {"trials": [0], "noise": [None]})
     with pytest.raises(FedreproError, match="a client of trial 0 has no training examples"):
         read_partition(path, 0)
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from fedrepro.data.partition_files import ClientRows
+from fedrepro.data.partition_files import Population
+from fedrepro.data.partition_files import population_of
+from fedrepro.data.partition_files import read_partition
+from fedrepro.data.partition_files import sizes_of
+from fedrepro.drawings.partition_and_graph_maps import partition_map
 import io
 import subprocess
 import sys
@@ -29,13 +35,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
-from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
-from fedrepro.data.partition_files import (
-    build_partition,
-    partition_table_of,
-    read_members,
-    write_partition,
-)
+from fedrepro.data.partition_files import build_partition, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
@@ -235,8 +235,10 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     prepared = prepared_in(tmp_path / "d", synthetic())
     partition = natural(100, public=15, validation=40)
     path = tmp_path / "p.parquet"
-    write_partition(path, partition_table_of(synthetic(), partition, prepared, range(1), 0), {})
-    members = read_members(path, 0, synthetic(), partition)
+    clients = population_of(synthetic(), partition)
+    write_partition(path, build_partition(partition, prepared, range(1), 0, clients), {})
+    members = read_partition(path, 0, clients)
+    assert len(partition_map(prepared, partition, members, 0, 0).counts) == 100
     first = members.population.all_rows.ends[100]
     assert members.public.tolist() == list(range(first, first + 15))
     assert members.server_validation.tolist() == list(range(first + 15, first + 55))
@@ -250,14 +252,11 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     assert np.array_equal(info.example_counts, MADE.sizes(100))
 
 
-def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
+def test_few_clients_are_divided_as_of_any_data_set():
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
         assert population_of(synthetic(), partition) is None
     assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
-    prepared = prepared_in(tmp_path, synthetic())
-    plain = build_partition(natural(30), prepared, range(1), 0)
-    assert plain.equals(partition_table_of(synthetic(), natural(30), prepared, range(1), 0))
 
 
 def test_what_would_look_at_all_clients_is_refused():
@@ -288,7 +287,7 @@ def test_a_partition_is_read_into_few_bytes_a_client(tmp_path):
         path, rows = tmp_path / f"{clients}.parquet", np.arange(2 * clients, dtype=np.int32)
         split = pa.array(["train"]).take(pa.array(0 * rows))
         columns = {"trial": 0 * rows, "client": rows // 2, "split": split, "index": rows}
-        write_table(path, columns, "partition", {"trials": [0]})
+        write_table(path, columns, "partition", {"trials": [0], "noise": [None]})
         words = [sys.executable, "-c", PEAK + READS, str(path)]
         took.append(int(subprocess.run(words, capture_output=True, check=True).stdout))
     assert (took[1] - took[0]) / 10**6 < 60

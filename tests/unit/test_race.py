@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fedrepro.core.evaluation_schedule import better_half
+from fedrepro.core.evaluation_schedule import rungs
+from fedrepro.core.evaluation_schedule import successive_halving
+from fedrepro.core.evaluation_schedule import whole_runs
 import math
 
 import numpy as np
@@ -16,7 +20,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.core.registry import parse_token
-from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data import prepared
 from fedrepro.numbers.exhibit_tables import summarise

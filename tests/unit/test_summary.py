@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fedrepro.core.evaluation_schedule import SELECTION_RULES
+from fedrepro.core.evaluation_schedule import SelectionRule
 import math
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,6 @@ from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table, with_leading
 from fedrepro.core.registry import components
-from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
 from fedrepro.numbers.exhibit_tables import (
     cell_value,
     csv_text,

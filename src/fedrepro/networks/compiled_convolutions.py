@@ -1,4 +1,4 @@
-"""Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
+"""Convolutions with ReLU and pooling in compiled code: forward, backward, gradients, moments.
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
 (`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a product too,
@@ -15,20 +15,28 @@ room.images. Errors are the loss's gradients by the inputs or outputs of a layer
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from fedrepro.core.portable_ops import (
+    convolution_and_pooling,
+    elementary_functions,
+    sparse_products,
+)
+from fedrepro.core.portable_ops import matrix_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import (
     added_up,
     given_back,
     largest,
     product_at,
 )
-from fedrepro.core.portable_ops.elementary_functions import scaled
+from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
     clear,
+    compiled,
     inner,
     padded_to,
     row_of,
@@ -36,8 +44,8 @@ from fedrepro.core.portable_ops.matrix_products import (
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
-from fedrepro.networks import convolution_layout as f
-from fedrepro.networks.convolution_layout import Convolutions, Images
+from fedrepro.networks import memory_layout as f
+from fedrepro.networks.memory_layout import Convolutions, Images
 
 
 @inner
@@ -46,8 +54,8 @@ def lay_image(
 ) -> None:
     """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
 
-    In the buffer room.images it becomes image b of the batch. `scale` is (divisor of pixels, its
-    inverse), `move` (whether to mirror, rows down and columns right to where it is cropped).
+    It becomes image b of the batch. `scale` is (divisor of pixels, its inverse), `move` (whether to
+    mirror, rows down and columns right to where it is cropped).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -67,7 +75,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in the buffer room.images. Image follows image, so that maps stay in the cache.
+    Inputs are in the buffer room.images, linear outputs go to room.out, (H · W, C). Image follows
+    image, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -75,60 +84,47 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
     for b in range(rows):
         for layer in range(last + 1):
             c = convs.layers[layer]
-            convolve(convs, c, weights, c[f.IMAGE] + b * c[f.NEXT], room)
+            stride, run = row_of(c[f.CHANNELS]), c[f.KERNEL] * c[f.BELOW]
+            begin = weights, c[f.WEIGHT] + c[f.KERNEL] * run * stride, 0
+            if not convs.biased:
+                begin = room.zeros, 0, 0
+            left = room.images, c[f.IMAGE] + b * c[f.NEXT], c[f.ROW], 1
+            right = weights, c[f.WEIGHT], run * stride, stride
+            places = convs.lists, c[f.WINDOWS]
+            shape = c[f.HEIGHT] * c[f.WIDTH], c[f.KERNEL], run, padded_to(c[f.CHANNELS])
+            product_at(convs.by, (room.out, 0, stride), begin, left, right, places, shape)
             target, to = x, b * size
             if layer < last:
                 above = convs.layers[layer + 1]
                 target, to = room.images, above[f.IMAGE] + b * above[f.NEXT]
-            if c[f.POOLED]:
-                pool(convs, c, target, to, c[f.CHOSEN] + b * gives(c), room)
-            else:
-                rectify(convs, c, target, to, room)
-
-
-@inner
-def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve room.images[image:] by layer c, a row of convs.layers: room.out, (H · W, C)."""
-    stride, run = row_of(c[f.CHANNELS]), c[f.KERNEL] * c[f.BELOW]
-    begin = weights, c[f.WEIGHT] + c[f.KERNEL] * run * stride, 0
-    if not convs.biased:
-        begin = room.zeros, 0, 0
-    a = room.images, image, c[f.ROW], 1
-    b = weights, c[f.WEIGHT], run * stride, stride
-    size = c[f.HEIGHT] * c[f.WIDTH], c[f.KERNEL], run, padded_to(c[f.CHANNELS])
-    product_at(convs.by, (room.out, 0, stride), begin, a, b, (convs.lists, c[f.WINDOWS]), size)
+            activate(convs, c, target, to, c[f.CHOSEN] + b * gives(c), room)
 
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers layer c (a row of convs.layers) has for an output, with padding."""
+    """Return how many numbers layer c has for an output, with padding."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
 
 
 @inner
-def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Apply ReLU and 2×2 max pooling to a layer's linear output, room.out; write to x[to:].
+def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
+    """Write to x[to:] the ReLU of a layer's linear output, room.out, after 2×2 max pooling if any.
 
-    Positions of the maxima go to room.chosen[noted:]. c is the layer's row of convs.layers.
+    Positions of the maxima go to room.chosen[noted:].
     """
-    stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
-    for i in range(c[f.HEIGHT] // 2):
-        for j in range(across):
-            source, place = (2 * i * c[f.WIDTH] + 2 * j) * stride, i * across + j
-            at = (
-                to + convs.lists[c[f.TARGETS] + place]
-            )  # in order: what fills up channels goes over
-            for k in range(0, padded_to(c[f.CHANNELS]), PAD):
-                largest(room.out, source + k, stride, c[f.WIDTH] * stride, x, at + k,
-                        room.chosen, noted + place * stride + k)  # fmt: skip
-
-
-@inner
-def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write to x[to:] the ReLU of room.out, the linear output of layer c, a row of convs.layers."""
-    stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
+    stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
+    if c[f.POOLED]:
+        for i in range(c[f.HEIGHT] // 2):
+            for j in range(across):
+                source, place = (2 * i * c[f.WIDTH] + 2 * j) * stride, i * across + j
+                # in order: what fills up channels goes over the end
+                at = to + convs.lists[c[f.TARGETS] + place]
+                for k in range(0, padded_to(c[f.CHANNELS]), PAD):
+                    largest(room.out, source + k, stride, c[f.WIDTH] * stride, x, at + k,
+                            room.chosen, noted + place * stride + k)  # fmt: skip
+        return
     for place in range(c[f.HEIGHT] * c[f.WIDTH]):
         at = to + convs.lists[c[f.TARGETS] + place]
         for k in range(c[f.CHANNELS]):
@@ -136,7 +132,6 @@ def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> N
             x[at + k] = nothing if value < nothing else value
 
 
-@inner
 def learn_kernels(
     convs: Convolutions, weights: Array, gradient: Array, rows: int, room: Images, x: Array,
     errors: Array,
@@ -168,18 +163,13 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernels' gradients into room.turned or, if `back`, from there into `gradient`.
-
-    It is for layers that list nonzero errors: there `learn_listed` adds to transposed gradients.
-    """
+    """Transpose kernels' gradients of layers with lists into room.turned, or `back` from there."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
             length, channels = c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW], c[f.CHANNELS]
-            plain, turned = (
-                (gradient, c[f.WEIGHT], row_of(channels)),
-                (room.turned, c[f.TURNED], length),
-            )
+            plain = gradient, c[f.WEIGHT], row_of(channels)
+            turned = room.turned, c[f.TURNED], length
             if back:
                 transpose(turned, channels, length, plain)
             else:
@@ -188,11 +178,7 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero gradients by a layer's outputs before max pooling, in room.errors.
-
-    They come from gradients by pooled outputs, room.lower, and the positions that pooling chose,
-    room.chosen[noted:]. c is the layer's row of convs.layers.
-    """
+    """List the nonzero gradients by a pooled layer's linear outputs, from room.lower."""
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
     for o in range(c[f.CHANNELS]):
@@ -225,11 +211,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add a kernel's gradient, transposed, to room.turned, and that of its bias to `gradient`.
-
-    For a layer c (row of convs.layers) whose nonzero errors alone are listed, in room.errors; its
-    inputs begin at room.images[image]. `room` are work buffers.
-    """
+    """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`."""
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
     size = c[f.KERNEL], c[f.CHANNELS], run // lanes, lanes
@@ -246,8 +228,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
     A kernel is turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
-    · input channels), if its row of convs.layers says that errors are added window by window
-    (ADDED) or only nonzero ones listed (LISTED).
+    · input channels), if errors are added window by window (ADDED) or nonzero ones listed (LISTED).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -278,66 +259,63 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate gradients through a layer's pooling and ReLU, for example b of the batch.
+    """Backpropagate room.lower through a layer's pooling and ReLU to room.upper, for example b.
 
-    They go from room.lower to room.upper. x, outputs of the last layer, says where its ReLU is 0.
+    x, outputs of the last layer, says where its ReLU is 0; room.chosen where maxima were.
     """
     c = convs.layers[layer]
-    if c[f.POOLED]:
-        unpool(c, c[f.CHOSEN] + b * gives(c), room)
-    elif layer + 1 < len(convs.layers):
-        above = convs.layers[layer + 1]
-        unrectify(convs, c, room.images, above[f.IMAGE] + b * above[f.NEXT], room)
-    else:
-        size = gives(c) // row_of(c[f.CHANNELS]) * c[f.CHANNELS]
-        unrectify(convs, c, x, b * size, room)
-
-
-@inner
-def unpool(c: Array, noted: int, room: Images) -> None:
-    """Copy gradients by max pooling's outputs, room.lower, to its largest inputs, in room.upper.
-
-    `pool` recorded where: room.chosen[noted:]. c is the layer's row of numbers in convs.layers.
-    """
-    stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
+    stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     row = c[f.ACROSS] * stride
-    for i in range(c[f.HEIGHT] // 2):
-        for j in range(across):
-            place, to = (i * across + j) * stride, c[f.INSIDE] + 2 * (i * row + j * stride)
-            for k in range(0, padded_to(c[f.CHANNELS]), PAD):
-                given_back(room.lower, place + k, room.chosen, noted + place + k, room.upper,
-                           to + k, stride, row)  # fmt: skip
-
-
-@inner
-def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate room.lower to room.upper by the ReLU of layer `c`, with outputs x[first:]."""
-    stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
+    if c[f.POOLED]:
+        noted = c[f.CHOSEN] + b * gives(c)
+        for i in range(c[f.HEIGHT] // 2):
+            for j in range(across):
+                place, to = (i * across + j) * stride, c[f.INSIDE] + 2 * (i * row + j * stride)
+                for k in range(0, padded_to(c[f.CHANNELS]), PAD):
+                    given_back(room.lower, place + k, room.chosen, noted + place + k, room.upper,
+                               to + k, stride, row)  # fmt: skip
+        return
+    values, first = x, b * (gives(c) // stride) * c[f.CHANNELS]
+    if layer + 1 < len(convs.layers):
+        above = convs.layers[layer + 1]
+        values, first = room.images, above[f.IMAGE] + b * above[f.NEXT]
     for i in range(c[f.HEIGHT]):
         for j in range(c[f.WIDTH]):
             place = i * c[f.WIDTH] + j
-            at, to = first + convs.lists[c[f.TARGETS] + place], c[f.INSIDE]
-            to += (i * c[f.ACROSS] + j) * stride
+            at, to = first + convs.lists[c[f.TARGETS] + place], c[f.INSIDE] + i * row + j * stride
             for k in range(c[f.CHANNELS]):
                 error = room.lower[place * stride + k]
-                room.upper[to + k] = error if x[at + k] > nothing else nothing
+                room.upper[to + k] = error if values[at + k] > nothing else nothing
 
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    Inputs are room.images[image:], errors room.upper; c is the layer's row of convs.layers.
+    Inputs are room.images[image:], errors room.upper. With fewer channels than a vector has numbers
+    there is a product (channels, k · input channels) for each row of the kernel, transposed back.
     """
-    stride, at, length = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
-    kernel, columns = (gradient, at, stride), padded_to(c[f.CHANNELS])
-    a = room.images, image, c[f.ROW], c[f.BELOW]
-    if c[f.CHANNELS] <= PAD < c[f.KERNEL] * c[f.BELOW]:
-        learn_transposed(convs, c, gradient, image, errors, room)
+    columns, length = padded_to(c[f.CHANNELS]), c[f.KERNEL] * run
+    if c[f.CHANNELS] <= PAD < run:
+        width = padded_to(run)
+        out, size = (room.out, 0, width), (c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH], width)
+        for d in range(c[f.KERNEL]):
+            first, rows = at + d * run * stride, (room.images, image + d * c[f.ROW])
+            for n in range(run):
+                for o in range(c[f.CHANNELS]):
+                    room.out[o * width + n] = gradient[first + n * stride + o]
+            product_at(convs.by, out, out, errors, (*rows, c[f.ROW], c[f.BELOW]),
+                       (convs.lists, 0), size)  # fmt: skip
+            for n in range(run):
+                for o in range(c[f.CHANNELS]):
+                    gradient[first + n * stride + o] = room.out[o * width + n]
     else:
+        kernel, inputs = (gradient, at, stride), (room.images, image, c[f.ROW], c[f.BELOW])
         size = length, c[f.HEIGHT], c[f.WIDTH], columns
-        product_at(convs.by, kernel, kernel, a, errors, (convs.lists, c[f.WINDOW]), size)
+        places = convs.lists, c[f.WINDOW]
+        product_at(convs.by, kernel, kernel, inputs, errors, places, size)
     if convs.biased:
         bias, one = (gradient, at + length * stride, stride), (room.one, 0, 0, 0)
         size = 1, c[f.HEIGHT], c[f.WIDTH], columns
@@ -345,83 +323,43 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 
 @inner
-def learn_transposed(
-    convs: Convolutions, c: Array, gradient: Array, image: int, errors: Any, room: Images
-) -> None:
-    """Add a kernel's gradient to `gradient`, by one matrix product per kernel row.
-
-    For layers c (rows of convs.layers) with fewer channels than a vector has numbers. Inputs are
-    the buffer room.images[image:], `errors` (array, offset, strides from row to row, from column to
-    column). The products, (channels, k · input channels) for a k × k kernel, are transposed back.
-    """
-    run, stride = c[f.KERNEL] * c[f.BELOW], row_of(c[f.CHANNELS])
-    width, out = padded_to(run), (room.out, 0, padded_to(run))
-    size = c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH], width
-    for d in range(c[f.KERNEL]):
-        at, rows = (
-            c[f.WEIGHT] + d * run * stride,
-            (room.images, image + d * c[f.ROW], c[f.ROW], c[f.BELOW]),
-        )
-        for n in range(run):
-            for o in range(c[f.CHANNELS]):
-                room.out[o * width + n] = gradient[at + n * stride + o]
-        product_at(convs.by, out, out, errors, rows, (convs.lists, 0), size)
-        for n in range(run):
-            for o in range(c[f.CHANNELS]):
-                gradient[at + n * stride + o] = room.out[o * width + n]
-
-
-@inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through the convolution c, a row of convs.layers, to room.lower.
+    """Backpropagate errors through the convolution c to room.lower.
 
-    They are in the buffer room.errors, if the layer lists nonzero ones alone, else in room.upper.
+    They are in room.errors, if the layer lists nonzero ones alone, else in room.upper. If their
+    inputs have up to 8 channels, sums go over the windows that an input is in, in a fixed order.
     """
-    stride, low = row_of(c[f.CHANNELS]), row_of(c[f.BELOW])
-    run = c[f.KERNEL] * stride
+    stride, low, k = row_of(c[f.CHANNELS]), row_of(c[f.BELOW]), c[f.KERNEL]
     if c[f.LISTED]:
         errors_scattered(convs, c, room)
-        return
-    if c[f.ADDED]:
-        errors_added(convs, c, room)
-        return
-    a = room.upper, c[f.UPPER], c[f.ACROSS] * stride, 1
-    b = room.flipped, c[f.FLIPPED], run * low, low
-    size = c[f.SPOTS], c[f.KERNEL], run, padded_to(c[f.BELOW])
-    places = convs.lists, c[f.BACK]
-    product_at(convs.by, (room.lower, 0, low), (room.zeros, 0, 0), a, b, places, size)
-
-
-@inner
-def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, as sums over the windows that an input is in.
-
-    From room.upper to room.lower, for a layer c, a row of convs.layers, without padding and with up
-    to 8 input channels. Sums have a fixed order.
-    """
-    low, k = row_of(c[f.BELOW]), c[f.KERNEL]
-    width, across = k * k * low, c[f.WIDTH] + k - 1
-    a = room.upper, c[f.UPPER], 0, 1
-    size = c[f.SPOTS], 1, c[f.CHANNELS], width
-    product_at(convs.by, (room.out, 0, width), (room.zeros, 0, 0), a,
-               (room.flipped, c[f.FLIPPED], 0, width), (convs.lists, c[f.BACK]), size)  # fmt: skip
-    down, right = (c[f.WIDTH] * k - 1) * k * low, (k * k - 1) * low
-    for y in range(c[f.HEIGHT] + k - 1):
-        i = max(0, y - k + 1)
-        for x in range(across):
-            j = max(0, x - k + 1)
-            window = (((i * c[f.WIDTH] + j) * k + y - i) * k + x - j) * low
-            rows, columns = min(y + 1, c[f.HEIGHT]) - i, min(x + 1, c[f.WIDTH]) - j
-            added_up(room.out, window, (rows, down), (columns, right),
-                     room.lower, (y * across + x) * low)  # fmt: skip
+    elif c[f.ADDED]:
+        width, across = k * k * low, c[f.WIDTH] + k - 1
+        left, size = (room.upper, c[f.UPPER], 0, 1), (c[f.SPOTS], 1, c[f.CHANNELS], width)
+        right, places = (room.flipped, c[f.FLIPPED], 0, width), (convs.lists, c[f.BACK])
+        out, begin = (room.out, 0, width), (room.zeros, 0, 0)
+        product_at(convs.by, out, begin, left, right, places, size)
+        down, over = (c[f.WIDTH] * k - 1) * k * low, (k * k - 1) * low
+        for y in range(c[f.HEIGHT] + k - 1):
+            i = max(0, y - k + 1)
+            for x in range(across):
+                j = max(0, x - k + 1)
+                window = (((i * c[f.WIDTH] + j) * k + y - i) * k + x - j) * low
+                rows, columns = min(y + 1, c[f.HEIGHT]) - i, min(x + 1, c[f.WIDTH]) - j
+                added_up(room.out, window, (rows, down), (columns, over),
+                         room.lower, (y * across + x) * low)  # fmt: skip
+    else:
+        left, run = (room.upper, c[f.UPPER], c[f.ACROSS] * stride, 1), k * stride
+        right, places = (room.flipped, c[f.FLIPPED], run * low, low), (convs.lists, c[f.BACK])
+        size = c[f.SPOTS], k, run, padded_to(c[f.BELOW])
+        out, begin = (room.lower, 0, low), (room.zeros, 0, 0)
+        product_at(convs.by, out, begin, left, right, places, size)
 
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate the nonzero errors, room.errors, through a convolution, to room.lower.
+    """Backpropagate the listed nonzero errors through a convolution, to room.lower.
 
-    `c` is the convolution's row of numbers in `convs`. Each error times its channel's kernel is
-    added to the window of inputs that the output has seen, lower rows of the kernel first.
+    Each error times its channel's kernel is added to its window, lower rows of the kernel first.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])
@@ -435,3 +373,92 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
         at, to = convs.lists[c[f.BACK] + place], place * low
         for k in range(c[f.BELOW]):
             room.lower[to + k] = room.image[at + k]
+
+
+CALLS = (products, elementary_functions, convolution_and_pooling, sparse_products, f)
+
+
+@partial(compiled, calls=CALLS)
+def record_convolutions(
+    convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
+) -> None:
+    """Compute all convolutions of inputs (N, D), kept in `room` for `add_moments`: x, flat."""
+    before = flush()
+    one = inputs.dtype.type(1)
+    for b in range(len(inputs)):
+        lay_image(convs, inputs[b], (one, one), (0, 0, 0), b, room)
+    features(convs, weights, len(inputs), room, x)
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_moments(
+    convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
+) -> None:
+    """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
+
+    The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k · k · C
+    numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C numbers,
+    padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    """
+    before = flush()
+    c = convs.layers[layer]
+    k, length = c[f.KERNEL], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
+    width = padded_to(k * c[f.BELOW])
+    for b in range(rows):
+        image = c[f.IMAGE] + b * c[f.NEXT]
+        clear(scratch, 0, len(scratch))
+        a, one = (room.images, image, c[f.ROW], c[f.BELOW]), (room.one, 0, 0, 0)
+        for d in range(k):
+            right = room.images, image + d * c[f.ROW], c[f.ROW], c[f.BELOW]
+            out = scratch, d * width, k * width
+            size = length, c[f.HEIGHT], c[f.WIDTH], width
+            product_at(convs.by, out, out, a, right, (convs.lists, c[f.WINDOW]), size)
+            out, size = (scratch, (length * k + d) * width, 0), (1, c[f.HEIGHT], c[f.WIDTH], width)
+            product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
+        for n in range(len(sums)):
+            sums[n] += np.float64(scratch[n])
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_errors(
+    convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
+    starts: Array, scratch: Array, squares: Array,
+) -> None:  # fmt: skip
+    """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
+
+    `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
+    one position. If `squares` is empty, g gᵀ is summed in `factors`, float64: a matrix (channels,
+    channels) of each layer, rows padded, beginning at starts (L + 1,). Else squared gradients of
+    kernels and biases are summed in `squares`, float64. `scratch` is work space of the sums' size.
+    """
+    before = flush()
+    turn_kernels(convs, weights, room)
+    for b in range(len(errors)):
+        take_errors(convs, errors[b], 0, 1, room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
+            c = convs.layers[layer]
+            stride = row_of(c[f.CHANNELS])
+            errors_before(convs, layer, b, room, x)
+            right = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
+            if len(squares):
+                first = c[f.WEIGHT]
+                last = first + (c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW] + convs.biased) * stride
+                clear(scratch, first, last)
+                learn_kernel(convs, c, scratch, c[f.IMAGE] + b * c[f.NEXT], room)
+                for n in range(first, last):
+                    squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
+            else:
+                first, last = starts[layer], starts[layer + 1]
+                clear(scratch, first, last)
+                out, size = (scratch, first, stride), (c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH])
+                product_at(convs.by, out, out, right, right, (convs.lists, 0),
+                           (*size, padded_to(c[f.CHANNELS])))  # fmt: skip
+                for n in range(first, last):
+                    factors[n] += np.float64(scratch[n])
+            if layer:
+                if c[f.LISTED]:
+                    list_errors(convs, c, c[f.CHOSEN] + b * gives(c), room)
+                errors_below(convs, c, room)
+    restore(before)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.layers import Affine, Arrays, Convolution2d
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 
@@ -32,7 +32,7 @@ class LayerMatrix:
     weight, bias: names of the tensors. kernel: (channels in, height, width) of a convolution, else
     None. turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
     group, groups: of a grouped convolution. places: positions of the kernel in an image, or vectors
-    per example that a fully connected layer is applied to.
+    per example.
     """
 
     weight: str
@@ -47,7 +47,7 @@ class LayerMatrix:
     def key(self) -> str:
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
-    def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    def of(self, tensors: Arrays) -> np.ndarray:
         """Arrange weight and bias, (…, *shape), as a matrix (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.groups > 1:
@@ -75,9 +75,7 @@ class LayerMatrix:
         return {self.weight: weight, **biases}
 
 
-def tensors_of_matrices(
-    layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict[str, np.ndarray]:
     """Convert layers' matrices (by `key`, some or all) to tensors (*shape) by name (weight0)."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
@@ -91,9 +89,7 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
     """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
     Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
-
-    Raises:
-        FedreproError: the network has other layers, such as recurrent ones.
+    FedreproError says that a network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)
@@ -187,3 +183,77 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         for hook in hooks:
             hook.remove()
     return tuple(layer for layers in found.values() for layer in layers)
+
+
+def patch_moment(
+    images: np.ndarray, kernel: tuple[int, int], padding: tuple[int, int, int, int], ones: bool
+) -> np.ndarray:
+    """Sum the outer products of all patches of images that a kernel sees by steps of one pixel.
+
+    The images are float32 (n, C, H, W), the kernel (kh, kw), the padding zeros at top, bottom, left
+    and right. A patch lists channel, row, column, and with `ones` a 1 as for a bias: the result is
+    float64 (C kh kw, C kh kw), or one larger.
+
+    Two places of the kernel share a product with all pairs as far apart: for each distance it is
+    taken once over the pixels that all places see, and each place adds the edges that it sees.
+    Nothing is subtracted, so that a pixel that is always zero has a moment of zero.
+    """
+    (n, channels, rows, columns), (kh, kw), (top, bottom, left, right) = (
+        images.shape, kernel, padding,
+    )  # fmt: skip
+    high, wide = rows + top + bottom - kh + 1, columns + left + right - kw + 1  # windows
+    # zeros behind each row and image, so that a shift past an end meets them
+    tall = rows + max(top + bottom, kh - 1)
+    broad = columns + max(left + right, kw - 1)
+    flat = np.zeros((n * tall * broad + kh * broad + kw, channels), images.dtype)
+    padded = flat[: n * tall * broad].reshape(n, tall, broad, channels)
+    padded[:, top : top + rows, left : left + columns] = images.transpose(0, 2, 3, 1)
+    # rows and columns that not every place of the kernel sees, and the pixels between them
+    ends = [at for at in range(top, top + rows) if at < kh - 1 or at >= high]
+    sides = [at for at in range(left, left + columns) if at < kw - 1 or at >= wide]
+
+    inner = flat[: n * tall * broad].copy()
+    middle = inner.reshape(padded.shape)
+    middle[:, ends] = 0
+    middle[:, :, sides] = 0
+    lines = slice(max(kh - 1, top), max(kh - 1, top, min(high, top + rows)))
+    posts = slice(max(kw - 1, left), max(kw - 1, left, min(wide, left + columns)))
+
+    def inside(first: int, window: int, edges: list[int]) -> list[int]:
+        return [at for at in edges if first <= at < first + window]
+
+    @cache
+    def product(down: int, over: int, row: int | None, column: int | None) -> np.ndarray:
+        """Sum x[y, x] x[y + down, x + over]ᵀ between the edges, or on a row, a column, or both."""
+        shift = down * broad + over
+        if row is None and column is None:
+            size = n * tall * broad
+            return np.asarray((inner.T @ flat[shift : shift + size]).astype(np.float64))
+        other = np.lib.stride_tricks.as_strided(flat[shift:], padded.shape, padded.strides)
+        part = (slice(None), lines if row is None else row, posts if column is None else column)
+        a, b = (one[part].reshape(-1, channels) for one in (padded, other))
+        return np.asarray((a.T @ b).astype(np.float64))
+
+    places = [(y, x) for y in range(kh) for x in range(kw)]
+    moment = np.zeros((len(places), channels, len(places), channels))
+    for i, (y, x) in enumerate(places):
+        ys, xs = inside(y, high, ends), inside(x, wide, sides)
+        for j, (below, behind) in enumerate(places[i:], i):
+            apart = below - y, behind - x
+            block = product(*apart, None, None).copy()
+            for row in ys:
+                block += product(*apart, row, None)
+            for column in xs:
+                block += product(*apart, None, column)
+                for row in ys:
+                    block += product(*apart, row, column)
+            moment[i, :, j] = block
+            moment[j, :, i] = block.T
+    length = channels * len(places)
+    found = moment.transpose(1, 0, 3, 2).reshape(length, length)
+    if not ones:
+        return found
+    sums = padded.sum(axis=0, dtype=np.float64)
+    of_place = [sums[y : y + high, x : x + wide].sum(axis=(0, 1)) for y, x in places]
+    last = np.append(np.transpose(of_place).ravel(), float(n * high * wide))
+    return np.block([[found, last[:-1, None]], [last[None]]])

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
+
 from fedrepro.core.portable_ops.torch_ops import convolved, portable_affine
 
 if TYPE_CHECKING:
     import torch
 
 Shape = tuple[int, ...]
+Arrays = Mapping[str, np.ndarray]  # by the names of tensors
 Tensors = Mapping[str, "torch.Tensor"]
 # grouped: all models by one call. unfolded: as batched products, for GPUs
 Convolution = Literal["grouped", "unfolded"]
@@ -280,7 +283,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Lstm:
-    """An LSTM layer; rows of each tensor belong to the input, forget, cell and output gate in turn.
+    """An LSTM layer; rows of tensors belong to the input, forget, cell and output gates.
 
     `last`: whether the output is only the state after the last character.
     """

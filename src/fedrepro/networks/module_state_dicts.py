@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STATE
 from fedrepro.core.spec import Spec
-from fedrepro.networks.layers import Shape
+from fedrepro.networks.layers import Arrays, Shape
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import ModuleNetwork
 
@@ -59,7 +59,7 @@ class StateForm:
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
-    def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
+    def written(self, tensors: Arrays, network: int) -> dict[str, Any]:
         """Convert network number `network` of stacked tensors (m, *shape) to a state dict."""
         import torch
 
@@ -86,10 +86,7 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts of a user's PyTorch module; raise for one that the module would not load.
-
-    `where` names the state dicts in errors. The returned `model` has their keys (`StateForm`).
-    """
+    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`."""
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
@@ -196,10 +193,7 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict as it is, then without prefixes of its keys: pairs (prefix, state dict).
-
-    DataParallel and torch.compile add such prefixes; of several, one is cut off after another.
-    """
+    """Return (prefix, state dict) as it is, then without prefixes of DataParallel, compile."""
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
         prefix, inner = found[-1]
@@ -212,11 +206,7 @@ def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert a tensor or array, `key` of the state dict `where`, to float32.
-
-    Raises:
-        FedreproError: it is not a plain tensor of finite floating-point numbers.
-    """
+    """Convert a tensor or array to float32, or raise FedreproError: numbers must be finite."""
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()

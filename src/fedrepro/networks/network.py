@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -22,6 +22,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import (
     Affine,
+    Arrays,
     Convolution2d,
     Dropout,
     EachPosition,
@@ -75,10 +76,9 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer and the names of its tensors, in the order of evaluation.
+        """Return each layer with its tensors' names, poolings before the ReLU below them.
 
-        A max pooling comes before the ReLU below it, which then has a quarter of the work; values
-        and gradients are equal.
+        That ReLU then has a quarter of the work; values and gradients are equal.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -93,20 +93,6 @@ class Network:
             for layer, shape, names in self.places
             for local, name in names.items()
         }
-
-    @property
-    def sizes(self) -> tuple[int, ...] | None:
-        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for any other.
-
-        Every layer of such a network has a bias; there may be dropout after every hidden layer.
-        """
-        turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
-        if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
-            return None
-        affine = [layer for layer in self.layers if isinstance(layer, Affine)]
-        if not all(layer.biased for layer in affine):
-            return None
-        return (math.prod(self.shape), *(layer.units for layer in affine))
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -161,19 +147,15 @@ class Network:
         """Return whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
-    def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
+    def hidden_units(self, tensors: Arrays) -> int | None:
         """Count hidden units of m networks, tensors (m, *shape); None unless fully connected."""
         if self.kind not in ("dense", "variational"):
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
-    def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Return this network with layers resized to the widths of `tensors` (m, *shape).
-
-        Raises:
-            FedreproError: the tensors do not fit this kind of network.
-        """
+    def fitted(self, tensors: Arrays) -> Network:
+        """Resize layers to the widths of `tensors` (m, *shape); raise FedreproError if none fit."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -287,7 +269,7 @@ def dense_spec(hidden: Sequence[int], bias: bool = True) -> Spec:
     return components("model")["mlp"].spec({"hidden": list(hidden), "bias": bias})
 
 
-def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+def widths(tensors: Arrays) -> tuple[int, ...]:
     """Return the hidden widths of fully connected networks, from tensors (m, *shape) by name."""
     layers = sum(name.startswith("weight") for name in tensors)
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
@@ -309,9 +291,7 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
-
-    Dropout before the output layer is a part of the second network (tensors weight0, bias0).
+    """Split a network: hidden layers, and the output layer with dropout before it (weight0, bias0).
 
     Raises:
         FedreproError: the network does not end in a fully connected layer.
@@ -328,11 +308,11 @@ def split(network: Network) -> tuple[Network, Network]:
     return hidden, Network(network.places[-1][1], network.layers[cut:], network.kind)
 
 
-def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
+def hidden_layers(inputs: int, body: Arrays) -> Network:
+    """Return the fully connected ReLU layers with tensors `body`, (1, *shape), on `inputs` numbers.
 
     Raises:
-        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
+        FedreproError: `body` is not a chain of such layers on these inputs.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
+from fedrepro.networks.layers import Arrays
 from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Scaled(Protocol):
     def scaled(self, rows: slice) -> torch.Tensor: ...
 
 
-Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
+Gate = Arrays  # a small network on the logits of several
 TIE = 1e-9  # below the difference of any two shares of votes
 
 
@@ -47,24 +48,18 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 
 
 def predict_belief(
-    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
+    network: Network, tensors: Arrays, examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
     """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
-    The network makes P predictions for each of N examples, more than one for texts alone. `tensors`
-    are means and spreads of weights, drawn `samples` times by `rng`. Source: P2P (Lalitha et al.,
-    2019), section 5.2, which does not give the number of draws.
+    `tensors` are means and spreads of weights, drawn `samples` times by `rng`; P is 1 but for
+    texts. Source: P2P (Lalitha et al., 2019), section 5.2, which does not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
 
-def draws_of(
-    network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: RngKey
-) -> dict[str, np.ndarray]:
-    """Draw a Bayesian network's weights from N(mean, softplus(spread)²): (samples, *shape) by name.
-
-    `tensors` are means and spreads. Weights of an ordinary network are returned once, (1, *shape).
-    """
+def draws_of(network: Network, tensors: Arrays, samples: int, rng: RngKey) -> dict[str, np.ndarray]:
+    """Draw weights (samples, *shape) of N(mean, softplus(spread)²); (1, *shape) if not Bayesian."""
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
     generator = rng.stream("predictive-weights")
@@ -81,7 +76,7 @@ def draws_of(
 
 def probabilities(
     network: Network,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     weights: np.ndarray | None,
     examples: Scaled,
 ) -> torch.Tensor:
@@ -98,7 +93,7 @@ def probabilities(
 
 def votes(
     network: Network,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     weights: np.ndarray | None,
     examples: Scaled,
     rng: RngKey,
@@ -120,7 +115,7 @@ def votes(
 
 def _summed(
     network: Network,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     weights: np.ndarray | None,
     examples: Scaled,
     scores: Callable[[torch.Tensor], torch.Tensor],
@@ -142,9 +137,7 @@ def _summed(
     return out
 
 
-def _batches(
-    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
-) -> Iterator[list[torch.Tensor]]:
+def _batches(network: Network, tensors: Arrays, examples: Scaled) -> Iterator[list[torch.Tensor]]:
     """Yield the logits of each of m networks, tensors (m, *shape), for some examples at a time."""
     held = loaded(tensors, examples)
     models = [{k: v[i] for k, v in held.items()} for i in range(len(next(iter(held.values()))))]
@@ -153,7 +146,7 @@ def _batches(
         yield [network.logits(model, x) for model in models]
 
 
-def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
+def loaded(tensors: Arrays, examples: Scaled) -> dict[str, torch.Tensor]:
     """Convert a model's arrays to torch tensors, of the type and on the device of `examples`."""
     import torch
 
@@ -173,9 +166,7 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0) @ gate["weight1"] + gate["bias1"] if "weight1" in gate else x
 
 
-def joint_logits(
-    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
-) -> np.ndarray:
+def joint_logits(network: Network, tensors: Arrays, examples: Scaled) -> np.ndarray:
     """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
@@ -184,9 +175,7 @@ def joint_logits(
         return torch.cat(batches).float().cpu().numpy()
 
 
-def gated(
-    network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
-) -> torch.Tensor:
+def gated(network: Network, tensors: Arrays, gate: Gate, examples: Scaled) -> torch.Tensor:
     """Return class scores (N, K) of a gate network on the logits of m networks, (m, *shape)."""
     import torch
 

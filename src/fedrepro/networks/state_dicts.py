@@ -18,7 +18,15 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
-from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
+from fedrepro.networks.layers import (
+    Affine,
+    Arrays,
+    Convolution2d,
+    Parameter,
+    Pass,
+    Shape,
+    Tensors,
+)
 from fedrepro.networks.module_state_dicts import (
     StackedModels,
     StateDict,
@@ -114,14 +122,14 @@ def _padded(arrays: Sequence[Any]) -> np.ndarray:
 
 def unstack(
     model: Spec,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
-    `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
-    the user's module that `model` names. `widths` are each network's hidden units, if these vary.
+    `layers` are the layers' names, by default as in an `nn.Sequential` or the user's module
+    `model`. `widths` are each network's hidden units, if these vary.
 
     Raises:
         FedreproError: `model` has a layer that cannot be written, or the number of names differs.
@@ -177,11 +185,7 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check users' label counts; return them as int64 (clients, classes), or None if not given.
-
-    Raises:
-        FedreproError: `counts` has another shape, or its numbers are not counts.
-    """
+    """Check users' label counts; return int64 (clients, classes), None if not given, or raise."""
     if counts is None:
         return None
     table = np.asarray(counts)
@@ -281,7 +285,7 @@ def _architecture(layers: Sequence[StoredLayer]) -> Any:
 
 def _require_fit(
     first: Sequence[StoredLayer],
-    tensors: Mapping[str, np.ndarray],
+    tensors: Arrays,
     network: Network,
     model: Spec,
     where: str,
@@ -312,10 +316,9 @@ def _require_fit(
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, for methods that combine clients' unchanged networks.
+    """Several architectures as one network, whose tensors have the prefix of their member.
 
-    A model has tensors of all `members`, named with the member's number as prefix, and one that
-    tells which member it is; tensors of all others are zeros.
+    Tensors of other members are zeros; one more tensor tells which member a model is.
     """
 
     members: tuple[Network, ...] = ()
@@ -364,10 +367,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different `models`; errors call the state dicts as `named`.
-
-    Tensors of model number k get the prefix "k.", and are zero at clients with another model.
-    """
+    """Stack state dicts of clients with different `models`: tensors have the prefix "k."."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

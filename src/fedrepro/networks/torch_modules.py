@@ -46,11 +46,7 @@ def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Return the network of a model that is a `torch.nn.Module`, after a trial on a few examples.
-
-    Raises:
-        FedreproError: the model returns no module, or one that cannot be trained and averaged.
-    """
+    """Return a `torch.nn.Module`, after a trial, as a network, or raise FedreproError."""
     import torch
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
@@ -160,10 +156,7 @@ class ModuleNetwork(Network):
         return out
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name.
-
-        The module stays in its current mode, training or prediction.
-        """
+        """Compute logits (B, classes) of x (B, *shape) by one model, in the module's mode."""
         import torch
 
         # as data, so that writing there is not differentiated
@@ -197,10 +190,7 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model by the module's own code: float32 (*shape) by name.
-
-        PyTorch's generator is seeded from `rng`; all other arguments are ignored.
-        """
+        """Draw float32 weights by the module's own code; `rng` alone seeds PyTorch for it."""
         import torch
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
@@ -239,8 +229,7 @@ def _tried(
 ) -> ModuleNetwork:
     """Run the module `made` on a few examples; return it as a network, with sizes and buffers.
 
-    Raises FedreproError unless the outputs are one score per class and, for an example, do not
-    depend on the other examples of its batch.
+    Outputs have to be one score per class and, for an example, independent of the batch.
     """
     import torch
 
@@ -250,10 +239,7 @@ def _tried(
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record the size of a submodule's output, and its multiplications, for one example.
-
-        A matrix is multiplied for each position of a sequence, a kernel for each of an image.
-        """
+        """Record the size of a part's output and its multiplications, for all positions."""
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
             weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]

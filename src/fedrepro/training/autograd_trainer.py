@@ -14,8 +14,7 @@ import torch
 from torch.nn import functional
 
 from fedrepro.core.diagnostics.machine_facts import slots
-from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variational
+from fedrepro.networks.layers import MARGIN, Convolution2d, Pass, Variational
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
@@ -26,6 +25,7 @@ from fedrepro.training.minibatches import (
     NOISE,
     Chunk,
     Task,
+    halves,
     kinds,
     normal_pairs,
     require_images,
@@ -47,10 +47,10 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
+    """Return how many models to train at once: 1 on a CPU, else by memory, in nearly equal groups.
 
-    Weights and activations may fill half of this process's share of the GPU's memory, whether or
-    not it is free, so a resumed run gets the same number. Groups have nearly equal sizes.
+    They may fill half of this process's share of the GPU, free or not, so a resumed run gets the
+    same.
     """
     if device.type != "cuda":
         return 1
@@ -73,11 +73,7 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """A trainer of models by torch's automatic differentiation, in groups that train together.
-
-    The tensor `flat` (models, size) has a model of the present group per row: the network's
-    weights, then tensors that loss terms train.
-    """
+    """A trainer by torch's automatic differentiation, of groups of models: the rows of `flat`."""
 
     def __init__(
         self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
@@ -126,20 +122,18 @@ class AutogradTrainer:
     ) -> None:
         """Set up models `chosen`: weights `given`, optimiser state `memory`, random numbers."""
 
-        def packed(tensors: Arrays) -> torch.Tensor:
-            shared = len(next(iter(tensors.values()))) == 1
-            own = tensors if shared else {name: value[chosen] for name, value in tensors.items()}
-            return torch.from_numpy(self.inner.pack(own))
+        def packed(layout: Layout, tensors: Arrays) -> torch.Tensor:
+            own = {k: v if len(v) == 1 else v[chosen] for k, v in tensors.items()}
+            return torch.from_numpy(layout.pack(own))
 
         self.tasks, settings, inner = tasks, self.settings, self.inner.size
         self.flat = torch.zeros(len(chosen), self.size, dtype=self.dtype, device=self.device)
-        self.flat[:, :inner].copy_(packed(given.start))
+        self.flat[:, :inner] = packed(self.inner, given.start)
         if given.private:
-            private = {name: value[chosen] for name, value in given.private.items()}
-            self.flat[:, inner:] = torch.from_numpy(self.outer.pack(private))
+            self.flat[:, inner:] = packed(self.outer, given.private)
         self.start = self.flat.clone()  # what terms compare the weights with
         if given.reference is not None:
-            self.start[:, :inner].copy_(packed(given.reference))
+            self.start[:, :inner] = packed(self.inner, given.reference)
         self.summed = torch.zeros_like(self.flat if self.keep else self.flat[:0])
         self.rates = [settings.lr if task.lr is None else task.lr for task in tasks]
         shares = self.procedure.shares(tasks)
@@ -152,8 +146,8 @@ class AutogradTrainer:
         }
         taken = 0 if memory is None else int(memory["steps"][chosen[0]])
         self.moments["steps"] = torch.full((), float(taken), device=self.device)
-        noise = noise_of(tasks, settings.batch_size, self.device)
-        self.noise = noise if self.network.draws else None
+        drawn = self.network.draws
+        self.noise = noise_of(tasks, settings.batch_size, self.device) if drawn else None
         weights, _ = self._views(self.flat)
         self.buffers = [weights[name] for name in self.network.buffers]
 
@@ -166,10 +160,9 @@ class AutogradTrainer:
         stopping = EarlyStopping(self.tasks, self.settings)
         kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
-        size, epochs = self.settings.batch_size, self.settings.epochs
-        rows = self.procedure.rows  # of a part of a full batch
-        whole = whole_steps(self.tasks, rows, epochs)
-        for chunk in whole if size is None else schedule(self.tasks, size, epochs):
+        rows = self.procedure.rows  # of a minibatch, or of a part of a full batch
+        steps_of = whole_steps if self.settings.batch_size is None else schedule
+        for chunk in steps_of(self.tasks, rows, self.settings.epochs):
             losses = self._steps(chunk, stopping, kept)
             each.append(losses)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
@@ -185,14 +178,13 @@ class AutogradTrainer:
     ) -> np.ndarray:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
-        Examples have weights that sum to one over a minibatch, or, in a full-batch step computed in
-        parts, over all of a client's examples; padding has weight 0. Ends early if all models have
-        stopped. `kept` are tensors (models, …) that are saved for a model when `stopping` stops it.
+        Examples have weights that sum to one over a minibatch or, in a full-batch step in parts,
+        over a client's examples; padding has weight 0. `kept` (models, …) is saved when `stopping`
+        stops a model.
         """
-        index = torch.from_numpy(chunk.index).to(self.device)
-        size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
+        index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
+        whole, size = chunk.whole is not None, size.unsqueeze(-1)
         counts = torch.arange(index.shape[-1], device=self.device) < size
-        whole = chunk.whole is not None
         if chunk.whole is not None:
             size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weights = counts.to(self.dtype) / size.clamp_min(1)
@@ -230,11 +222,11 @@ class AutogradTrainer:
     def _gradient(
         self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
+        """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
 
-        `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
-        random numbers. Returns cross-entropies (A,), not finite where an added loss term is not;
-        logits; and gradients (A, size) of the whole loss. Also updates running statistics.
+        `weight` (A, B) weighs the examples; `step` and `piece` (of a full-batch step) select random
+        numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
+        gradients are of all.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -318,13 +310,10 @@ class Crops:
         self.channels, height, width = network.shape
         places = np.arange(height * width).reshape(height, width)
         around = np.pad(places, MARGIN, constant_values=height * width)
-        sources = []  # each output pixel's source pixel for each flip and shift
-        for kind in range(KINDS):
-            flip, shift = divmod(kind, SHIFTS**2)
-            down, right = divmod(shift, SHIFTS)
-            crop = around[down : down + height, right : right + width]
-            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
-        self.sources = torch.from_numpy(np.stack(sources))
+        crops = np.lib.stride_tricks.sliding_window_view(around, (height, width))
+        # each output pixel's source pixel, for each flip and shift
+        sources = np.stack([crops, crops[..., ::-1]]).reshape(KINDS, -1)
+        self.sources = torch.from_numpy(sources)
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
         """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
@@ -332,9 +321,8 @@ class Crops:
         for i, task in enumerate(tasks):
             epochs = chunk.epoch[:, i]
             for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
-                key = task.rng.at(epoch=int(epoch)).key(CROPS)
-                steps = epochs == epoch
-                moves[steps, i] = kinds(key, chunk.index[steps, i])
+                key, steps = task.rng.at(epoch=int(epoch)).key(CROPS), epochs == epoch
+                moves[steps, i] = kinds(halves(key), chunk.index[steps, i])
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
@@ -361,26 +349,32 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers for training steps on the CPU, with one random generator per model."""
+    """Random numbers of steps on the CPU, of each model apart from others and earlier steps."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
-        self.streams = [Words(task.rng) for task in tasks]
-        self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
+        self.tasks, self.batch_size = tasks, batch_size
+        self.streams: list[np.random.Philox] = []
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Move the first `models` generators to step `step`, or to `piece` of one done in parts."""
-        for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
-            stream.at(*divmod(done + step, per_epoch), piece)
+        """Set the first `models` generators to step `step`, or to `piece` of one done in parts."""
+        self.streams.clear()
+        for task in self.tasks[:models]:
+            epoch, inside = divmod(task.done + step, task.per_epoch(self.batch_size))
+            # the lowest of the counter's words counts within a step, the others steps and pieces
+            key, counter = task.rng.at(epoch=epoch).key(NOISE), [0, inside, piece, 0]
+            self.streams.append(np.random.Philox(key=key, counter=counter))
+
+    def take(self, model: int, count: int) -> np.ndarray:
+        """Draw a model's next `count` random integers of the current step: uint32 (count,)."""
+        return self.streams[model].random_raw(-(-count // 2)).view(np.uint32)[:count]
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
         drawn, below = _contiguous(like), round(share * 2**32)
-        for part, stream in zip(drawn.numpy(), self.streams, strict=False):
-            part.reshape(-1)[...] = stream.take(part.size) < below
+        for model, part in enumerate(drawn.numpy()):
+            part.reshape(-1)[...] = self.take(model, part.size) < below
         return drawn
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
         for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
@@ -388,8 +382,7 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a 64-bit seed for each of the first `models` models, for users' own torch layers."""
-        return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
+        return [int(self.take(model, 2).view(np.uint64)[0]) for model in range(models)]
 
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill `out` (n,) with a model's next standard normal numbers, from a table of pairs.
@@ -397,7 +390,7 @@ class ModelNoise:
         Parts of an array, of lengths that are multiples of eight, get the numbers of one call.
         """
         pairs = -(-len(out) // 2)
-        places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
+        places = self.take(model, -(-pairs // 2)).view(np.uint16)[:pairs]
         table = normal_pairs(out.dtype)
         if len(out) % 2:
             out[...] = np.take(table, places).view(out.dtype)[: len(out)]
@@ -405,42 +398,19 @@ class ModelNoise:
             np.take(table, places, out=out.view(table.dtype), mode="wrap")
 
 
-class Words:
-    """A generator of random 32-bit integers for one model, which can jump to any training step."""
-
-    def __init__(self, rng: RngKey) -> None:
-        self.rng, self.epoch = rng, -1
-
-    def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Move the generator to part `piece` of minibatch number `inside` of epoch `epoch`."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
-            self.state = self.philox.state
-        # the lowest of the counter's four words counts within a step, the others steps and pieces
-        self.state["state"]["counter"][1:3] = inside, piece
-        self.philox.state = self.state
-
-    def take(self, count: int) -> np.ndarray:
-        """Draw the next `count` random integers of the current training step: uint32 (count,)."""
-        return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
-
-
 class BlockNoise:
-    """Random numbers for training steps on a GPU, from one generator for all models."""
+    """Random numbers for steps on a GPU by one generator: a kernel per model would take longer."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
-        self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
-        self.done, self.generator = tasks[0].done, torch.Generator(device)
-        self.epoch, self.key = -1, 0
+        self.task, self.batch_size = tasks[0], batch_size
+        self.generator = torch.Generator(device)
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generator to step `step`, or `piece` of one done in parts; ignore `models`."""
-        epoch, inside = divmod(self.done + step, self.per_epoch)
-        if epoch != self.epoch:
-            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
+        epoch, inside = divmod(self.task.done + step, self.task.per_epoch(self.batch_size))
+        key = self.task.rng.at(epoch=epoch).key(NOISE)
         # a step in pieces is the only one of its epoch
-        self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
+        self.generator.manual_seed((key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         return _contiguous(like).bernoulli_(share, generator=self.generator)

@@ -4,7 +4,9 @@ Three of four numbers of an unpooled image are zero, and more after a ReLU. So t
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
 (`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
 over. Then the output image is replaced by the loss's gradient by it, image by image, in the cache.
-`p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads.
+`p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads,
+`mine` the activations of the network that trains, `room` the buffers. A `source` is where a map
+finds its input: (array, offset, offset of the pooling's choices in mine.chosen).
 """
 
 from __future__ import annotations
@@ -19,24 +21,10 @@ from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE
 from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
+from fedrepro.networks import memory_layout as f
 from fedrepro.networks.compiled_convolutions import features, gives
-from fedrepro.networks.convolution_layout import (
-    BELOW,
-    CHANNELS,
-    CHOSEN,
-    EXTRA,
-    HEIGHT,
-    IMAGE,
-    NEXT,
-    POOLED,
-    ROW,
-    TARGETS,
-    WIDTH,
-    Convolutions,
-    Images,
-)
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.memory_layout import Parts
+from fedrepro.networks.memory_layout import Convolutions, Images, Parts
 
 # What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
 # its pooling is undone; height and width of the image that is given back, with the edges that
@@ -54,10 +42,10 @@ class Maps(NamedTuple):
     """The matching maps f_j, which predict received activations, as arrays for compiled steps.
 
     f_j is a transposed convolution of an activation of the network that trains. table: int64 (J,
-    FIELDS), a row of sizes and offsets per map; SOURCE and the like number its columns. places:
-    where the kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts
-    of kernel rows that fit registers: (kind, row of the kernel, first number in it); kind says how
-    many registers and rows. shares (J,): factors of the maps' squared errors in the loss.
+    FIELDS), of sizes and offsets; SOURCE and the like number its columns. places: where the
+    kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts of kernel
+    rows that fit registers: (kind: how many registers and rows, row of the kernel, first number in
+    it). shares (J,): factors of the maps' squared errors in the loss.
     """
 
     table: Array
@@ -106,11 +94,10 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Build the record `Maps` of the matching maps f_j, which predict a received activation each.
+    """Build `Maps` of a network with the convolutions `parts` and `convs`, of type `dtype`.
 
-    `parts` and `convs` describe the network's convolutions, of type `dtype`. `pairs` are the
-    (source, target) layers of each map. `shapes` and `offsets` are those of the maps' tensors, by
-    name; `shares` (J,) are factors of the squared errors.
+    `pairs` are the (source, target) layers of each map, `shapes` and `offsets` those of the maps'
+    tensors, by name, `shares` (J,) factors of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -123,11 +110,11 @@ def maps_of(
         p[BENEATH], p[FURTHER] = width * units, height * width * units
         if not p[OF_X]:
             above, edge = convs.layers[target], parts.convolutions[target][0].padding
-            p[BENEATH], p[FURTHER] = above[ROW], above[NEXT]
-            p[TARGET] = above[IMAGE] + edge * (above[ROW] + above[BELOW])
+            p[BENEATH], p[FURTHER] = above[f.ROW], above[f.NEXT]
+            p[TARGET] = above[f.IMAGE] + edge * (above[f.ROW] + above[f.BELOW])
         p[DOWNWARDS], p[ACROSS] = images[source][1:]
-        p[UNPOOLED] = c[POOLED] and source > target
-        high, along = (c[HEIGHT], c[WIDTH]) if p[UNPOOLED] else images[source][1:]
+        p[UNPOOLED] = c[f.POOLED] and source > target
+        high, along = (c[f.HEIGHT], c[f.WIDTH]) if p[UNPOOLED] else images[source][1:]
         p[HIGH], p[ALONG] = high + side - 1, along + side - 1
         p[TOP], p[BOTTOM], p[DOWN] = _shared(high, side, height)
         p[LEFT], p[RIGHT], p[OVER] = _shared(along, side, width)
@@ -146,9 +133,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut a kernel's `side` rows of `wide` numbers to fit CPU registers of `lanes` numbers each.
+    """Cut `side` rows of `wide` numbers of a kernel into parts for registers of `lanes` numbers.
 
-    Returns a row's padded length, and parts (kind, row, first number); kind says how large one is.
+    Returns a row's padded length, and parts (kind: how large one is, row, first number).
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -174,18 +161,15 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate the work buffers of representation matching, for all matching `maps`.
-
-    `images` has the buffers of the network that trains, whose affine maps have `x` inputs.
-    """
+    """Allocate buffers for `maps`; `images`: those of the network that trains, `x`: its inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
         c = convs.layers[p[SOURCE]]
         side, of = int(p[SIDE]), int(p[DOWNWARDS] * p[ACROSS])
         spots = NOWHERE if p[UNPOOLED] else 1
-        cells, listed = max(cells, of), max(listed, (of * spots + 1) * int(c[CHANNELS]))
-        laid = max(laid, int(c[CHANNELS] * side * p[LONG]))
+        cells, listed = max(cells, of), max(listed, (of * spots + 1) * int(c[f.CHANNELS]))
+        laid = max(laid, int(c[f.CHANNELS] * side * p[LONG]))
         edges = int(p[HIGH] * p[ALONG] * p[UNITS])
         image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
 
@@ -207,14 +191,11 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions, `weights`, on a minibatch of `rows` examples.
-
-    Images are in `mine`; outputs go to room.x, (pixel, channel), and room.shown, transposed.
-    """
-    known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
+    """Run the received network's convolutions on images of `mine`; write to room.x and shown."""
+    known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
-    channels = top[CHANNELS]
+    channels = top[f.CHANNELS]
     spots = gives(top) // row_of(channels)
     for b in range(rows):
         at = b * spots * channels
@@ -238,27 +219,27 @@ def matching_gradients(
         c = convs.layers[p[SOURCE]]
         begin(maps, c, p, weights, room)
         for b in range(rows):
-            source = source_of(convs, p, b, mine, x)
-            count = sort(convs, p, mine, source, room)
-            scatter_sorted(maps, p, count, room)
+            values, at = x, b * (gives(c) // row_of(c[f.CHANNELS])) * c[f.CHANNELS]
+            if p[SOURCE] + 1 < len(convs.layers):
+                above = convs.layers[p[SOURCE] + 1]
+                values, at = mine.images, above[f.IMAGE] + b * above[f.NEXT]
+            source = values, at, c[f.CHOSEN] + b * gives(c)
+            lay_down(convs, maps, p, mine, source, room)
             image_gap(p, b, room.image.dtype.type(step * maps.shares[j]), room)
-            lift_up(convs, maps, p, mine, source, c[EXTRA] + b * gives(c), room)
+            lift_up(convs, maps, p, mine, source, room)
         learn_map(maps, c, p, to, add, room)
 
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy a matching map's kernel and bias to `room`, and set their gradients there to zero.
-
-    `p` is the map's row of maps.table, `c` the record of the convolution whose output it reads.
-    """
+    """Copy a matching map's kernel and bias to `room`, and set their gradients there to zero."""
     long = p[LONG]
-    for s in range(c[CHANNELS] * p[SIDE]):
+    for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
             place = maps.places[p[PLACES] + s * p[WIDE] + i]
             room.laid[s * long + i] = weights[p[WEIGHT] + place]
         clear(room.laid, s * long + p[WIDE], (s + 1) * long)
-    clear(room.moved, 0, c[CHANNELS] * p[SIDE] * long)
+    clear(room.moved, 0, c[f.CHANNELS] * p[SIDE] * long)
     clear(room.summed, 0, len(room.summed))
     for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
         room.bias[i] = weights[p[BIAS] + i % p[UNITS]]
@@ -266,12 +247,9 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or `add`) a matching map's gradients, which `room` has, to `to`.
-
-    `p` is the map's row of maps.table, `c` the record of the convolution whose output it reads.
-    """
+    """Write (or `add`) a matching map's gradients, which `room` has, to `to`."""
     long, nothing = p[LONG], to.dtype.type(0)
-    for s in range(c[CHANNELS] * p[SIDE]):
+    for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
             at = p[WEIGHT] + maps.places[p[PLACES] + s * p[WIDE] + i]
             to[at] = (to[at] if add else nothing) + room.moved[s * long + i]
@@ -281,36 +259,26 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 
 @inner
-def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return where one map of representation matching finds its input, for example number `b`.
-
-    Returns (array, offset of the activation in it, offset of the pooling's choices in
-    mine.chosen). `p` is the map's row of the table of all maps, `x` the inputs of affine maps, and
-    `mine` the activations of the network that trains: the array is `x` or one of `mine`.
-    """
-    c = convs.layers[p[SOURCE]]
-    noted = c[CHOSEN] + b * gives(c)
-    if p[SOURCE] + 1 < len(convs.layers):
-        above = convs.layers[p[SOURCE] + 1]
-        return mine.images, above[IMAGE] + b * above[NEXT], noted
-    return x, b * (gives(c) // row_of(c[CHANNELS])) * c[CHANNELS], noted
+def corner(p: Array, i: int, j: int, spot: int) -> Any:
+    """Return where a kernel is added in a map's output for pixel (i, j), or its window's `spot`."""
+    if p[UNPOOLED]:
+        i, j = 2 * i + spot // 2, 2 * j + spot % 2
+    return (i * p[ALONG] + j) * p[UNITS]
 
 
 @inner
-def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List in `room` the nonzero numbers that a matching map reads, by pixel; count the pixels.
-
-    `p` is the map's row of Maps.table, and `source` (from `source_of`) says where they are in
-    `mine`, the images of the network that trains.
-    """
+def lay_down(
+    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
+) -> None:
+    """Write a map's output to room.image, from its input's nonzero numbers, in `room` by pixel."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
-    channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
-    kernel = p[SIDE] * p[LONG]
+    channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1
+    row, long, kernel = p[ALONG] * p[UNITS], p[LONG], p[SIDE] * p[LONG]
     ends, r = np.empty(NOWHERE + 1, np.int64), 0
     for j in range(p[ACROSS]):
         for i in range(p[DOWNWARDS]):  # down, as what is laid down then lies apart
             place = i * p[ACROSS] + j
-            at, first = begins + convs.lists[c[TARGETS] + place], place * spots * channels
+            at, first = begins + convs.lists[c[f.TARGETS] + place], place * spots * channels
             for spot in range(spots):
                 ends[spot] = first + spot * channels
             ends[NOWHERE] = p[DOWNWARDS] * p[ACROSS] * spots * channels  # where nothing is read
@@ -326,66 +294,21 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBu
                     room.firsts[r], room.ends[r] = first + spot * channels, ends[spot]
                     room.corners[r] = corner(p, i, j, spot)
                     r += 1
-    return r
-
-
-@inner
-def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in a map's output at which its kernel is added for input pixel (i, j).
-
-    `p` is the map's row of Maps.table. If it undoes 2 × 2 pooling, `spot` (0 to 3) is the largest.
-    """
-    if p[UNPOOLED]:
-        i, j = 2 * i + spot // 2, 2 * j + spot % 2
-    return (i * p[ALONG] + j) * p[UNITS]
-
-
-@inner
-def of_channel(
-    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
-) -> int:
-    """List in `room` the nonzero numbers of channel `k` that a matching map reads; count them.
-
-    `p` is the map's row of Maps.table; `source` (from `source_of`) says where they are in `mine`.
-    """
-    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
-    stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
-    channels = c[CHANNELS]
-    down, right, across = corner(p, 0, 0, 2), corner(p, 0, 0, 1), p[ACROSS]
-    for i in range(p[DOWNWARDS]):
-        row = corner(p, i, 0, 0)
-        step = corner(p, 0, 1, 0)
-        begin = begins + convs.lists[c[TARGETS] + i * across] + k
-        for j in range(across):
-            cell, at = (i * across + j) * stride + k, PLAIN(n)
-            value, seat = values[PLAIN(begin + j * channels)], row + j * step
-            if pooled:
-                spot = np.int64(chosen[PLAIN(cell)])
-                seat += (spot >> 1) * down + (spot & 1) * right
-            room.seats[at], room.own[at], room.cells[at] = seat, value, cell
-            n += value != 0
-    return n
-
-
-@inner
-def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
-    """Write a map's output (row `p` of maps.table) to room.image from `count` pixels in `room`."""
-    row, long = p[ALONG] * p[UNITS], p[LONG]
     clear(room.image, 0, p[HIGH] * row)
     for tile in range(p[TILES], p[BEYOND]):
         kind, dy, at = maps.tiles[tile]
-        for r in range(count):
-            lay(kind, (room.image, room.corners[r] + dy * row + at, row),
+        for n in range(r):
+            lay(kind, (room.image, room.corners[n] + dy * row + at, row),
                 (room.laid, dy * long + at, long), room.which, room.amounts,
-                (room.firsts[r], room.ends[r]))  # fmt: skip
+                (room.firsts[n], room.ends[n]))  # fmt: skip
 
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Replace a map's output, in room.image, by the gradient (output - target) · `each`, a factor.
 
-    The target is of example `b`; `p` is the map's row of Maps.table. The gradient is zero at edges
-    and where a ReLU gave zero; its sums, for the bias, are added to room.summed.
+    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero;
+    room.summed adds it up for the bias.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -411,24 +334,27 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
 
 @inner
 def lift_up(
-    convs: Convolutions,
-    maps: Maps,
-    p: Array,
-    mine: Images,
-    source: Any,
-    to: int,
-    room: MatchBuffers,
+    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Backpropagate the gradient in room.image through a matching map, to its input and kernel.
-
-    `p` is the map's row of maps.table; `source` (from `source_of`) says where in `mine` its input
-    is. Gradients by the input's nonzero numbers go to mine.extra[to:], the kernel's to room.moved.
-    """
-    c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
-    row, long = p[ALONG] * p[UNITS], p[LONG]
+    """Backpropagate from room.image to a map's input, mine.extra, and its kernel, room.moved."""
+    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
+    row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize
+    stride, channels, chosen = row_of(c[f.CHANNELS]), c[f.CHANNELS], mine.chosen[noted:]
+    down, right, step = corner(p, 0, 0, 2), corner(p, 0, 0, 1), corner(p, 0, 1, 0)
+    pooled, across, to = p[UNPOOLED], p[ACROSS], noted - c[f.CHOSEN] + c[f.EXTRA]
     clear(mine.extra, to, to + gives(c))
-    for k in range(c[CHANNELS]):
-        n = of_channel(convs, p, k, mine, source, room)
+    for k in range(channels):
+        n = 0
+        for i in range(p[DOWNWARDS]):
+            first, begin = corner(p, i, 0, 0), begins + convs.lists[c[f.TARGETS] + i * across] + k
+            for j in range(across):
+                cell, at = (i * across + j) * stride + k, PLAIN(n)
+                value, seat = values[PLAIN(begin + j * channels)], first + j * step
+                if pooled:
+                    spot = np.int64(chosen[PLAIN(cell)])
+                    seat += (spot >> 1) * down + (spot & 1) * right
+                room.seats[at], room.own[at], room.cells[at] = seat, value, cell
+                n += value != 0
         clear(room.sums, 0, n * lanes)
         for tile in range(p[TILES], p[BEYOND]):
             kind, dy, at = maps.tiles[tile]

@@ -2,7 +2,9 @@
 
 Every operation is written out and none reordered, so a model's bytes are the same on every
 processor. One compilation serves networks of any depth and width. A model lies in memory as in
-`step_arrays_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers.
+`step_arrays_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers. A
+layer `of` is (offset in the weights, n, m), for n inputs and m outputs; `by` is the address of the
+matrix product.
 """
 
 from __future__ import annotations
@@ -27,42 +29,19 @@ from fedrepro.core.portable_ops.matrix_products import (
     transpose,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import LINE
-from fedrepro.networks import compiled_forward_and_moments, compiled_lstm
-from fedrepro.networks.compiled_forward_and_moments import forward_body
-from fedrepro.training import compiled_representation_matching, step_arrays_and_losses
-from fedrepro.training.step_arrays_and_losses import (
-    AMSGRAD,
-    SGD,
-    STRIP,
-    Data,
-    Model,
-    NetArrays,
-    Nothing,
-    Scratch,
-    StepNumbers,
-    StepOrder,
-    add_entropy,
-    draw,
-    evaluate_rows,
-    learn_body,
-    match_images,
-    scale,
-    variational_gradients,
-)
+from fedrepro.networks import compiled_convolutions, compiled_lstm_and_prediction
+from fedrepro.networks.compiled_lstm_and_prediction import forward_body
+from fedrepro.training import compiled_representation_matching
+from fedrepro.training import step_arrays_and_losses as a
+from fedrepro.training.step_arrays_and_losses import SGD, Model, NetArrays, Scratch, StepNumbers
 
-CALLS = (
-    *compiled_forward_and_moments.CALLS,
-    compiled_forward_and_moments,
-    compiled_lstm,
-    compiled_representation_matching,
-    step_arrays_and_losses,
-)
+BODIES = (compiled_convolutions, compiled_lstm_and_prediction, compiled_representation_matching)
 
 
-@partial(compiled, calls=CALLS)
+@partial(compiled, calls=(*compiled_convolutions.CALLS, *BODIES, a))
 def train_model(
-    data: Data,
-    order: StepOrder,
+    data: a.Data,
+    order: a.StepOrder,
     net: NetArrays,
     descent: StepNumbers,
     model: Model,
@@ -82,7 +61,7 @@ def train_model(
         rows = order.rows[order.ends[s] : order.ends[s + 1]]
         share = 1.0 / len(rows)
         step = -descent.lr * share if descent.direct else share
-        spreads = draw(net, model, order, s, room)
+        spreads = a.draw(net, model, order, s, room)
         losses[s] = 0.0
         clear(model.gradient, 0, lower)
         for piece in range(-(-len(rows) // order.piece)):
@@ -94,18 +73,23 @@ def train_model(
             after += first
             crops, by = order.crops[first:after], (data.scale, data.inverse)
             forward_body(net.body, model.weights, data.inputs, part, by, crops, room.body, room.x)
-            prefetch(data.inputs, order.rows[after : after + order.piece])
+            for following in order.rows[after : after + order.piece]:  # into the cache, in time
+                row = data.inputs[following]
+                for j in range(0, len(row), LINE // data.inputs.itemsize):
+                    prefetch_line(row, j)
             count = len(part) * net.each
             forward(net, model.used, count, room, room.x, room.activations, net.kept)
-            loss, hits = evaluate_rows(net, data, part, room)
+            loss, hits = a.evaluate_rows(net, data, part, room)
             losses[s] += loss * share
             right += hits
             for term in net.entropies:
-                add_entropy(net, count, term, room)
-            scale(net, count, step / net.each, room.errors)
+                a.add_entropy(net, count, term, room)
+            a.scale(net, count, step / net.each, room.errors)
             matched = match(net, model, to, add, count, step, room)
             backward(net, model, to, add, count, room, matched)
-            learn_body(net, model, len(part), room)
+            a.learn_body(
+                net.body, model.weights, model.gradient, len(part), room.body, room.x, room.below
+            )
         if descent.direct:
             for k in range(lower):
                 model.weights[k] += model.gradient[k]
@@ -117,10 +101,7 @@ def train_model(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights of `model` by step number `step`, in strips that fit the cache.
-
-    `spreads` is how many standard deviations of a variational network lie behind the means.
-    """
+    """Update all weights by step number `step`, in strips that fit the cache; see `draw`."""
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
     if descent.kind != SGD:
@@ -128,41 +109,27 @@ def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads:
         root = number(1.0 / np.sqrt(1.0 - power(descent.beta2, step)))
     while first < len(model.weights) - spreads:
         end = net.size if first < net.size else len(model.weights)
-        last = min(first + STRIP, end)
-        variational_gradients(net, model, first, last, descent.share)
+        last = min(first + a.STRIP, end)
+        a.variational_gradients(net, model, first, last, descent.share)
         for at in range(0, spreads + 1, net.size):
             descend(descent, (rate, root), model, at + first, at + last, first < net.size)
         first = last
 
 
 @inner
-def prefetch(inputs: Array, rows: Array) -> None:
-    """Load `rows` of `inputs`, the next minibatch, into the CPU's cache before they are needed."""
-    for i in range(len(rows)):
-        row = inputs[rows[i]]
-        for j in range(0, len(row), LINE // inputs.itemsize):
-            prefetch_line(row, j)
-
-
-@inner
 def forward(
-    net: NetArrays,
-    weights: Array,
-    rows: int,
-    room: Scratch,
-    x: Array,
-    activations: Array,
-    kept: Any,
+    net: NetArrays, weights: Array, rows: int, room: Scratch, x: Array, outputs: Array, kept: Any
 ) -> None:
-    """Write affine layers of `x`, with ReLU, to `activations`; dropout keeps the share `kept`."""
-    inputs, words_before = (x, 0, net.sizes[0]), 0
+    """Write affine layers of `x`, with ReLU, to `outputs`; dropout keeps the share `kept`."""
+    inputs, words_before, nothing = (x, 0, net.sizes[0]), 0, outputs.dtype.type(0)
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        out = activations, net.activations[layer], row_of(m)
+        out = outputs, net.activations[layer], row_of(m)
         affine(net.by, net.biased, weights, (net.maps[layer], n, m), rows, inputs, out, room)
         if layer + 1 < len(net.maps):
-            hidden = activations[out[1] : out[1] + rows * out[2]]
-            relu(hidden)
+            hidden = outputs[out[1] : out[1] + rows * out[2]]
+            for i in range(len(hidden)):  # NaN stays NaN, so that a diverged training shows
+                hidden[i] = nothing if hidden[i] < nothing else hidden[i]
             if kept < 1:
                 drop(hidden, m, room.words.view(np.uint32)[words_before:], kept)
                 words_before += (net.rows * m + 1) // 2 * 2
@@ -173,23 +140,12 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
 ) -> None:
-    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer.
-
-    `of` is the layer's (offset in the weights, n, m), `by` the address of the matrix product.
-    """
+    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer."""
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
-    a, weight = (inputs[0], inputs[1], inputs[2], 1), (weights, at, row)
-    product(by, out, bias, a, weight, (rows, n, padded_to(m)))
-
-
-@inner
-def relu(values: Array) -> None:
-    """Set negative values to zero in place; NaN stays NaN, so that a diverged training shows."""
-    nothing = values.dtype.type(0)
-    for i in range(len(values)):
-        values[i] = nothing if values[i] < nothing else values[i]
+    left, weight = (inputs[0], inputs[1], inputs[2], 1), (weights, at, row)
+    product(by, out, bias, left, weight, (rows, n, padded_to(m)))
 
 
 @inner
@@ -206,7 +162,7 @@ def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
 def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
     # an activation is counted from the input of the affine maps, 0
     last, across, number = len(net.maps), padded_to(rows), room.errors.dtype.type
-    x, lowest = match_images(net, model, to, add, rows, step, room)
+    x, lowest = a.match_images(net, model, to, add, rows, step, room)
     forward(net, model.received, rows, room, x, room.theirs, number(1))
     for j in range(len(net.pairs)):
         source, target = net.pairs[j]
@@ -236,15 +192,12 @@ def _match_nothing(*_: Any) -> Any:
 
 # writes errors of activations by representation matching, and updates its maps f_j; returns whether
 # there are any
-match = by_type(_match, {Nothing: _match_nothing}, "pairs")
+match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace `back`, the output of a representation matching map, by the gradient (rows, m).
-
-    `theirs` is the target, `each` the map's factor. If `hidden`, it is zero where a ReLU gave zero.
-    """
+    """Replace a map's output `back` by its gradient (rows, m), 0 at zeros of a ReLU (`hidden`)."""
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
     for i in range(rows):
@@ -259,10 +212,10 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the gradients of the logits; write (or `add`) those of all affine maps to `to`.
+    """Backpropagate the logits' gradients; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units go to `room.errors`, which has those of representation matching already if
-    `matched`. They are zero where ReLU or dropout set the unit to zero.
+    Gradients by units, zero where ReLU or dropout set the unit to zero, are added to `room.errors`
+    if it has those of representation matching, `matched`.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -289,10 +242,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute gradients by a layer's inputs: room.below = weight @ errorsᵀ.
-
-    `of` is the layer's (offset in the weights, n, m), `by` the address of the matrix product.
-    """
+    """Compute gradients by a layer's inputs: room.below = weight @ errorsᵀ."""
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
@@ -304,15 +254,12 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and sums for a bias.
-
-    `of` is the layer's (offset in `to`, n, m), `by` the matrix product's address, `zeros` all zero.
-    """
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and sums for a bias."""
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)
-    a = inputs[0], inputs[1], 1, inputs[2]
-    product(by, (to, at, row), begin, a, errors, (n, rows, width))
+    turned = inputs[0], inputs[1], 1, inputs[2]
+    product(by, (to, at, row), begin, turned, errors, (n, rows, width))
     if not biased:
         return
     bias = at + n * row
@@ -338,10 +285,10 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update weights number `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
+    """Update weights `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are (step size, factor on second moments). `received`: whether penalties on the distance
-    from the received weights concern these.
+    `rates` are (step size, factor on second moments). `received`: penalties on the distance from
+    the received weights concern these.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]
@@ -369,19 +316,14 @@ def descend(
             g = decayed(l2, weights[k], gradient[k])
             moment[k] = fma(descent.momentum, moment[k], g)
             weights[k] = fma(-rate, moment[k], weights[k])
-    elif descent.kind == AMSGRAD:  # as Adam, by the largest v so far
-        for k in range(len(gradient)):
-            g = decayed(l2, weights[k], gradient[k])
-            moment[k] = fma(new, g - moment[k], moment[k])
-            square[k] = fma(old_square, square[k], new_square * g * g)
-            largest[k] = largest[k] if square[k] < largest[k] else square[k]
-            weights[k] -= rate * moment[k] / fma(np.sqrt(largest[k]), root, descent.eps)
     else:  # m and v are running means of g and g²; w = w - rate · m / (√v · root + eps)
         for k in range(len(gradient)):
             g = decayed(l2, weights[k], gradient[k])
             moment[k] = fma(new, g - moment[k], moment[k])
-            square[k] = fma(old_square, square[k], new_square * g * g)
-            weights[k] -= rate * moment[k] / fma(np.sqrt(square[k]), root, descent.eps)
+            v = square[k] = fma(old_square, square[k], new_square * g * g)
+            if descent.kind == a.AMSGRAD:  # by the largest v so far
+                v = largest[k] = largest[k] if v < largest[k] else v
+            weights[k] -= rate * moment[k] / fma(np.sqrt(v), root, descent.eps)
 
 
 @inner

@@ -66,8 +66,12 @@ class CompiledTrainer:
         if procedure.settings.augment != "none":
             require_images(network)
         self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
+        self.size = self.rows.size
         indirect = self.drawn or layers.recurrent
-        self.direct = procedure.can_fuse_update(keep_gradients) and not indirect
+        given = procedure.settings
+        fused = given.optimiser == "sgd" and given.batch_size and not (given.momentum or given.l2)
+        # a step is just w - lr · gradient, which need not be stored
+        self.direct = bool(fused) and not (indirect or keep_gradients or procedure.weight_penalties)
         scale = self.dtype.type(examples.scale)
         inputs, targets = examples.inputs.numpy(), examples.targets.numpy()
         self.data = compiled.Data(inputs, targets, scale, 1 / scale)
@@ -77,11 +81,6 @@ class CompiledTrainer:
         self.weights = self.rows.views(self.model.weights)
         self.received = self.rows.views(self.model.received) if procedure.terms else {}
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
-
-    @property
-    def size(self) -> int:
-        """Return the length of a model's vector, as in each array of the optimiser's state."""
-        return self.rows.size
 
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
@@ -133,17 +132,15 @@ class CompiledTrainer:
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
         """Train the model in the buffers; return losses of all steps, and how many steps count."""
         settings, loss_parts = self.procedure.settings, []
-        stopping = EarlyStopping([task], settings) if settings.patience else None
-        descent, done = self._descent(task), 0
+        stopping, descent, done = EarlyStopping([task], settings), self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
             losses, crops = np.empty(len(some.ends) - 1), np.empty(0, np.int64)
             keys, places = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
+            if settings.augment != "none":
+                keys, places = some.words(task.rng, CROPS)
+                crops = kinds(keys[np.repeat(places[:, 0], np.diff(some.ends))], some.rows)
             if self.procedure.network.draws:
                 keys, places = some.words(task.rng, NOISE)
-            if settings.augment != "none":
-                crops = some.per_row(
-                    lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
-                )
             order = compiled.StepOrder(
                 some.rows, some.ends, self.procedure.rows, keys, places, crops
             )
@@ -156,12 +153,11 @@ class CompiledTrainer:
                 log.info("training was compiled for this machine: %.0f s", took)
             loss_parts.append(losses)
             done += len(losses)
-            if stopping is not None:
+            if settings.patience:
                 stopping.see(done, np.array([right]))
-            if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
+            if not np.isfinite(losses).all() or not stopping.running[0]:
                 break
-        planned = task.total(settings.batch_size, settings.epochs)
-        return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
+        return np.concatenate(loss_parts), int(stopping.taken[0])
 
     def _descent(self, task: Task) -> Any:
         settings, number = self.procedure.settings, self.dtype.type

@@ -41,11 +41,10 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    private: tensors that loss terms train, (n, *shape); unchanged for a model that is not finite.
-    finite: bool (n,), whether all losses and final weights are. failed_at: int (n,), the first step
-    with a loss that is not finite, from 0; -1 if none. loss: float64 (n,), mean cross-entropy over
-    minibatches, without added terms, or NaN. steps: int (n,), steps taken. seconds: for all models
-    together. places: each model's random key.
+    private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
+    all losses and final weights are. failed_at: the first step, from 0, with a loss that is not
+    finite, or -1. loss: mean cross-entropy over minibatches, without added terms, or NaN. steps:
+    steps taken. seconds: for all models. places: models' random keys.
     """
 
     private: dict[str, np.ndarray]
@@ -57,11 +56,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these training results if all models are finite, for methods that allow no others.
-
-        Raises:
-            FedreproError: a model diverged; the error names its client, trial and step.
-        """
+        """Return these results, or raise FedreproError with client, trial, step of a bad model."""
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next
@@ -78,8 +73,8 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: if asked for, the sum over steps of minibatch gradients, without L2 and proximal
-    terms. memory: if asked for, each model's optimiser state, (n, …), to go on with.
+    If asked for: the sum over steps of minibatch `gradients`, without L2 and proximal terms, and
+    `memory`, each model's optimiser state (n, …), to go on with.
     """
 
     tensors: dict[str, np.ndarray]
@@ -121,9 +116,9 @@ def train(
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
-    tensors (n, *shape), or (1, *shape) for a shared start. `terms` are added to the loss; they
-    train the tensors `private`, and compare weights with `reference`, by default `start`. `memory`
-    is the optimisers' state, or {}. A diverged model changes no other; see `Outcome.checked`.
+    tensors (n, *shape), or (1, *shape) for all. `terms` are added to the loss; they train the
+    tensors `private`, and compare weights with `reference`, by default `start`. `memory` is the
+    optimisers' state, or {}. A diverged model changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -155,24 +150,22 @@ def train_and_average(
 ) -> Averaged:
     """Train a model per task from `start`, and return sum_i weights[i] · (trained model of task i).
 
-    `tasks` have each model's rows of `examples`, random key and number of steps; `terms`, with
-    their tensors `private`, are added to the loss. Models that are not finite are left out, and the
-    result has the sum of the others' weights. An integer buffer becomes this sum times the largest.
+    Arguments are those of `train`. Models that are not finite are left out, and the result has the
+    sum of the others' weights. An integer buffer becomes this sum times the largest.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
     summed = {name: value for name, value in total.items() if name not in most}
 
     def fold(part: TrainedModels, finite: np.ndarray) -> None:
-        share = np.array(weights)[part.chosen]
+        share, whole = np.array(weights)[part.chosen], np.flatnonzero(finite)
         for name, value in most.items():
             np.maximum(value, part.tensors[name][finite].max(0, initial=0), out=value)
         if isinstance(part.tensors, LazyGpuTensors):
             on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
-            _add_on_gpu(summed, on_gpu, np.flatnonzero(finite), share[finite])
+            _add_on_gpu(summed, on_gpu, whole, share[finite])
             return
-        # one by one, in an order that does not depend on the block
-        for i in np.flatnonzero(finite):
+        for i in whole:  # one by one, in an order that does not depend on the block
             for name, value in summed.items():
                 value[0] += value.dtype.type(share[i]) * part.tensors[name][i]
 
@@ -186,10 +179,7 @@ def train_and_average(
 
 
 def _add_on_gpu(
-    total: dict[str, np.ndarray],
-    tensors: Mapping[str, torch.Tensor],
-    models: np.ndarray,
-    weights: np.ndarray,
+    total: Arrays, tensors: Mapping[str, torch.Tensor], models: np.ndarray, weights: np.ndarray
 ) -> None:
     """Add sum_i weights[i] · (model models[i] of `tensors`) to `total`, computed on the GPU."""
     import torch
@@ -266,24 +256,27 @@ def check_tasks(
             raise FedreproError(
                 f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
             )
-    wanted, private = procedure.private, given.private
-    if set(wanted) != set(private):
+    wanted = {name: (len(tasks), *shape) for name, shape in procedure.private.items()}
+    private = {name: value.shape for name, value in given.private.items()}
+    lacks = dict(sorted(wanted.items() - private.items()))
+    other = dict(sorted(private.items() - wanted.items()))
+    if lacks or other:
         raise FedreproError(
-            f"the loss terms have private tensors {shown(sorted(wanted))}, but "
-            f"{shown(sorted(private))} were handed over; give exactly those"
+            f"the loss terms' private tensors, with a row for each model, lack {shown(lacks)} and "
+            f"have {shown(other)} in place of it; give exactly those of the terms"
         )
-    for name, shape in wanted.items():
-        if private[name].shape != (len(tasks), *shape):
-            raise FedreproError(
-                f"private tensor '{name}' must have shape {(len(tasks), *shape)}, one part for "
-                f"each model that trains, not {private[name].shape}"
-            )
     if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
             "clients that go on from round to round within an epoch, or with an optimiser that "
             "remembers, cannot stop early; leave `patience` of the training at 0"
         )
-    procedure.require_pieces()
+    if procedure.settings.batch_size is None:
+        whole = [term for term in procedure.losses if not term.additive]
+        for term in (*whole, *procedure.perturbations):
+            raise FedreproError(
+                f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
+                "it cannot be computed in pieces of all examples; give a batch_size"
+            )
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:

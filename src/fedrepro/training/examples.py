@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-
-Arrays = Mapping[str, np.ndarray]  # by the names of tensors
+from fedrepro.networks.layers import Arrays as Arrays
 
 if TYPE_CHECKING:
     import torch
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set for training: inputs (N, D), uint8 or floating, and targets.
+    """A data set for training: inputs (N, D), integers or floats; labels (N,) or shares (N, K).
 
-    targets: labels int64 (N,), or class probabilities (N, K). scale: the divisor that brings inputs
-    to [0, 1]. Inputs of integers stay on disk until a minibatch reads them.
+    `scale` is the divisor that brings inputs to [0, 1]. Inputs of integers stay on disk until a
+    minibatch reads them.
     """
 
     inputs: torch.Tensor
@@ -43,8 +42,7 @@ class Examples:
 
     @property
     def kind(self) -> np.dtype:
-        """Return `dtype` as a NumPy type."""
-        return np.dtype(str(self.dtype).removeprefix("torch."))
+        return np.dtype(str(self.dtype).removeprefix("torch."))  # as a NumPy type
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Return the inputs of `rows`, divided by `scale`, as floats (n, D) for a network."""
@@ -52,12 +50,9 @@ class Examples:
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B)."""
-        flat = rows.reshape(-1)
-        x = self.inputs.index_select(0, flat).to(self.dtype)
-        if self.scale != 1.0:
-            x.div_(self.scale)
-        y = self.targets.index_select(0, flat)
-        return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
+        flat = rows.flatten()
+        x = self.inputs.index_select(0, flat).to(self.dtype) / self.scale
+        return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
         """Return outputs (N, units) of layers `hidden` for all inputs, with the same targets."""
@@ -82,10 +77,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients that generates the examples that a training needs.
-
-    Examples are dropped after use. `whole` generates all of them, up to 2 GiB (MOST_BYTES).
-    """
+    """A data set of very many clients that generates what a training needs, and drops it then."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen
@@ -105,11 +97,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate and return the examples of all clients.
-
-        Raises:
-            FedreproError: the examples take more than MOST_BYTES.
-        """
+        """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: the network's weights, and tensors that the term trains; start: received weights, or
+    tensors: the network's weights and tensors that the term trains; start: received weights, or
     others to compare with; both (A, *shape). x: (A, B, D). weight: (A, B), the examples' weights,
-    which sum to one over a minibatch; zero for rows that fill it up. run: the forward pass with its
-    stored activations. share: (A,), factor of a KL divergence.
+    which sum to one over a minibatch; 0 for rows that fill it up. run: the forward pass with its
+    activations. share: (A,), factor of a KL divergence.
     """
 
     network: Network
@@ -38,13 +38,11 @@ class TermInputs:
 
 
 class Term(Protocol):
-    """A loss term that a method adds to the clients' cross-entropy.
-
-    additive: whether a full-batch step can be computed part by part, as its loss is a sum.
-    """
+    """A loss term that a method adds to the clients' cross-entropy."""
 
     @property
-    def additive(self) -> bool: ...
+    def additive(self) -> bool:
+        """Return whether the loss is a sum over examples, so that minibatches may be cut up."""
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """Return shapes of the term's own tensors, trained and never sent; by default {}."""
@@ -56,8 +54,8 @@ class Term(Protocol):
 class Perturbation(Protocol):
     """A way to mix two gradients in a training step: at weights w, and at w + away(g), as in SAM.
 
-    The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss
-    on one minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are those at w.
+    The optimiser gets (1 - share) g(w) + share g(w + away(g)), g the gradient of the loss on one
+    minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are those at w.
     """
 
     @property
@@ -65,34 +63,18 @@ class Perturbation(Protocol):
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the offset from the weights `flat` of A models, (A, size) as are all arguments."""
-        ...
 
 
 def perturbs(term: object) -> bool:
     return hasattr(term, "away")
 
 
-@dataclass(frozen=True)
-class Ascent:
-    """SAM's perturbation: moves a model's weights along its gradient, by the distance `radius`."""
-
-    radius: float
-    share: float = 1.0
-
-    def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return each model's gradient scaled to the length `radius`, SAM's move: (A, size)."""
-        lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        return gradient * (self.radius / lengths)
-
-
 def compiled_kind(term: object) -> str:
-    """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
+    """Return the name of a loss term's compiled gradient: entropy, divergence, matching; or "".
 
-    Names are "entropy", "divergence" and "matching", of representation matching. A derived class
-    gets "", as it may compute another gradient.
+    A derived class gets "", as it may compute another gradient.
     """
-    kind: str = vars(type(term)).get("written", "")
-    return kind
+    return str(vars(type(term)).get("written", ""))
 
 
 @dataclass(frozen=True)
@@ -114,8 +96,7 @@ class Proximal:
 class Correction:
     """The linear loss term <c, w>: adds a vector c, one per client, to each gradient of training.
 
-    Pass c as `reference` of the training. SCAFFOLD's c - c_j is such a vector (Karimireddy et al.,
-    2020, algorithm 1, line 10).
+    Pass c as `reference` of the training, such as SCAFFOLD's c - c_j (Karimireddy et al., 2020).
     """
 
     pull = 0.0
@@ -141,7 +122,6 @@ class Entropy(Term):
 
     @property
     def additive(self) -> bool:
-        """Return whether the loss is a sum over examples, so that minibatches may be cut up."""
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:

@@ -1,15 +1,13 @@
 """Minibatches, crops and mirror images, dropout and variational noise, by random keys.
 
 Minibatches depend on (seed, trial, client, round, epoch) only; how an image is moved on these and
-its row in the data set. On the CPU every model has a counter-based generator of its own for noise,
-set to the step, so its numbers depend neither on models that train along nor on earlier steps. On a
-GPU one generator serves all models, because a kernel per model costs more than the step.
+its row in the data set.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -53,10 +51,10 @@ class Chunk:
     """Consecutive minibatches of models that train together, or one full-batch step.
 
     first: number of the first step. index: int64 (steps, models, batch), row numbers; short
-    minibatches are filled up with their client's first row. size: int64 (steps, models), how many
-    rows are not filling. active: for each step how many models still train; models with most steps
-    come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
-    examples in a full-batch step, whose index and size count parts instead of steps.
+    minibatches are filled up with their first row. size: int64 (steps, models), how many rows are
+    not filling. active: how many models still train in each step; those with most steps come first.
+    epoch: int64 (steps, models). whole: int64 (models,), examples of a full-batch step, whose index
+    and size count parts.
     """
 
     first: int
@@ -74,63 +72,55 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Yield all minibatches of models that train together, as `Chunk`s of consecutive steps.
+    """Yield minibatches of models that train together, those with most steps first, as `Chunk`s.
 
-    `tasks` are those with most steps first. Short minibatches are filled up, so that shapes, and
-    with them rounding, do not depend on which models train together.
+    Short minibatches are filled up, so that shapes, and with them rounding, do not depend on which
+    models train together.
     """
-    totals = [task.total(batch_size, epochs) for task in tasks]
-    assert totals == sorted(totals, reverse=True)
+    totals = np.array([task.total(batch_size, epochs) for task in tasks])
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
     for first in range(0, totals[0], length):
-        steps = min(length, totals[0] - first)
-        index = np.zeros((steps, len(tasks), batch_size), np.int64)
-        size = np.zeros((steps, len(tasks)), np.int64)
-        for i, task in enumerate(tasks[: sum(total > first for total in totals)]):
-            count = min(steps, totals[i] - first)
-            begin, part = task.done + first, (slice(count), i)
-            some = _between(task, batch_size, begin, begin + count)
-            size[part], index[part] = np.diff(some.ends), task.rows[0]
-            index[part][np.arange(batch_size) < size[part][:, None]] = some.rows
-        ends, now = np.array(totals), np.arange(first, first + steps)[:, None]
-        active = (ends > now).sum(1)
+        ends = np.minimum(totals, first + length)
+        some = [
+            _between(task, batch_size, task.done + first, task.done + int(end))
+            for task, end in zip(tasks, ends, strict=True)
+            if end > first
+        ]
+        now = np.arange(first, ends[0])[:, None]
         epoch = _before(tasks, now) // [task.per_epoch(batch_size) for task in tasks]
-        yield Chunk(first, index, size, active.tolist(), epoch)
+        index, size = _filled(some, epoch.shape, batch_size)
+        yield Chunk(first, index, size, (totals > now).sum(1).tolist(), epoch)
 
 
 @dataclass(frozen=True)
 class Visits:
     """Consecutive minibatches of one model's training; step s uses rows[ends[s] : ends[s + 1]].
 
-    epochs: (number, first step in it, number of steps) of each epoch of the minibatches.
+    epochs, places: int64 (steps,), the epoch of each step, and the step's number in it.
     """
 
     rows: np.ndarray
     ends: np.ndarray
-    epochs: list[tuple[int, int, int]]
+    epochs: np.ndarray
+    places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys, uint64 (epochs, 2), and places of the steps' random numbers for `purpose`.
+        """Return keys for `purpose`, uint64 (epochs, 2), and (key's index, place) of steps."""
+        epochs, which = np.unique(self.epochs, return_inverse=True)
+        keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
+        return np.stack(keys), np.stack([which, self.places], 1)
 
-        A place, int64 (2,), is (index of the epoch's key, number of the step in the epoch).
-        """
-        keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
-        places = [
-            (part, first + step)
-            for part, (_, first, count) in enumerate(self.epochs)
-            for step in range(count)
-        ]
-        return (
-            np.array([(key & WORD, key >> 64) for key in keys], np.uint64),
-            np.array(places, np.int64),
-        )
 
-    def per_row(self, of: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Call of(epoch, row numbers) for each epoch; join the results, a value per row: (n,)."""
-        steps = np.cumsum([0, *(count for _, _, count in self.epochs)])
-        cuts = self.ends[steps]
-        parts = zip(self.epochs, cuts[:-1], cuts[1:], strict=True)
-        return np.concatenate([of(epoch, self.rows[a:b]) for (epoch, _, _), a, b in parts])
+def _filled(
+    some: Sequence[Visits], shape: tuple[int, ...], width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Arrange rows of each model as `Chunk.index`, (*shape, width), and `Chunk.size`, `shape`."""
+    index, size = np.zeros((*shape, width), np.int64), np.zeros(shape, np.int64)
+    for i, one in enumerate(some):
+        own = slice(len(one.ends) - 1), i
+        size[own], index[own] = np.diff(one.ends), one.rows[0]
+        index[own][np.arange(width) < size[own][:, None]] = one.rows
+    return index, size
 
 
 def visits(
@@ -148,39 +138,34 @@ def visits(
 
 def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
     """Return minibatches `step` to `end` - 1 of one training, counted over epochs; end > step."""
-    per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
-    every: list[np.ndarray] = []
-    parts: list[tuple[int, int, int]] = []
-    sizes = [0]
-    while step < end:
-        epoch, inside = divmod(step, per_epoch)
-        count = min(per_epoch - inside, end - step)
-        rows = task.rows if batch_size is None else epoch_order(task, epoch)
-        every.append(rows[inside * size : (inside + count) * size])
-        sizes += [*[size] * (count - 1), len(every[-1]) - (count - 1) * size]
-        parts.append((epoch, inside, count))
-        step += count
-    whole = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
-    return Visits(whole.astype(np.int64, copy=False), np.cumsum(sizes), parts)
+    epochs, places = np.divmod(np.arange(step, end), task.per_epoch(batch_size))
+    rows = [
+        task.rows if batch_size is None else epoch_order(task, epoch)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1)
+    ]
+    each, size = len(task.rows), batch_size or len(task.rows)
+    begin = places[0] * size
+    ends = (epochs - epochs[0]) * each + np.minimum((places + 1) * size, each)
+    whole = np.concatenate(rows)[begin : ends[-1]].astype(np.int64, copy=False)
+    return Visits(whole, np.append(0, ends - begin), epochs, places)
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Gradients of parts of `piece` examples are added, so that rounding does not depend on which
-    models train together. `tasks` have most steps, then most parts, first.
+    Parts have `piece` examples, so that rounding does not depend on which models train together.
+    `tasks` have most steps, then most parts, first.
     """
     totals = [task.total(None, epochs) for task in tasks]
-    assert totals == sorted(totals, reverse=True)
     sizes = np.array([len(task.rows) for task in tasks])
-    pieces = -(-sizes // piece)
-    index = np.zeros((pieces.max(), len(tasks), piece), np.int64)
-    for i, task in enumerate(tasks):
-        filled = np.full(len(index) * piece, task.rows[0])
-        filled[: sizes[i]] = task.rows
-        index[:, i] = filled.reshape(len(index), piece)
-    begins = np.arange(len(index))[:, None] * piece
-    size = np.clip(sizes - begins, 0, piece)
+    none = np.zeros(0, np.int64)
+    some = [
+        Visits(
+            task.rows, np.append(np.arange(0, len(task.rows), piece), len(task.rows)), none, none
+        )
+        for task in tasks
+    ]
+    index, size = _filled(some, (-(-sizes.max() // piece), len(tasks)), piece)
     for step in range(totals[0]):
         count = sum(total > step for total in totals)
         # a model without examples in a piece may stand before one that has some
@@ -196,26 +181,25 @@ def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
 
 CROPS = "augmentation"
 KINDS = 2 * SHIFTS**2
-WORD = 2**64 - 1
 
 
-def kinds(key: int, rows: np.ndarray) -> np.ndarray:
+def halves(key: int) -> np.ndarray:
+    return np.array([key & 2**64 - 1, key >> 64], np.uint64)
+
+
+def kinds(key: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below KINDS.
 
-    A code is a hash of the image's row number and the 128-bit `key` of a client's epoch (finaliser
-    of SplitMix64; Steele, Lea and Flood, 2014), so it does not depend on the minibatch.
+    A code is a hash of the image's row number and the `key` of a client's epoch, uint64 (2,) or
+    (n, 2), so it does not depend on the minibatch (finaliser of SplitMix64; Steele et al., 2014).
     """
-    numbers = rows.astype(np.uint64)
-    for half in (key & WORD, key >> 64):
-        numbers = _mixed(numbers + np.uint64(half))
-    return (numbers % np.uint64(KINDS)).astype(np.int64)
-
-
-def _mixed(bits: np.ndarray) -> np.ndarray:
-    bits = bits * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(bits ^ (bits >> np.uint64(31)))
+    bits = rows.astype(np.uint64)
+    for half in np.moveaxis(key, -1, 0):
+        bits = (bits + half) * np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits = bits ^ (bits >> np.uint64(31))
+    return (bits % np.uint64(KINDS)).astype(np.int64)
 
 
 def require_images(network: Network) -> None:
@@ -238,9 +222,9 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
     An entry drawn uniformly gives two uncorrelated numbers. Entries lie on rings of equal
-    probability, four points a quarter turn apart on each, so that odd moments and the covariance
-    are zero; each ring is turned by the angle GOLDEN against the one before. Radii make variances
-    one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    probability, four a quarter turn apart on each, so that odd moments and the covariance are zero;
+    each ring is turned by GOLDEN against the one before. Radii make variances one. Fourth and sixth
+    moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

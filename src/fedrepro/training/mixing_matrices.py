@@ -23,17 +23,10 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
+    """Check a mixing matrix W, (N, N), and return it as float64 with rows that sum to one exactly.
 
-    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
-
-    Args:
-        rows: W, (N, N), with rows that sum to one except for rounding.
-        who: name of the graph in errors.
-        clients: N, the number of nodes that W must have.
-
-    Raises:
-        FedreproError: W violates a condition; names the first one.
+    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges. A
+    FedreproError, which names `who`, says the first condition that is violated. `clients` is N.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -88,8 +81,8 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 def period(weights: np.ndarray) -> int:
     """Return the greatest common divisor of all cycles' lengths of a strongly connected W.
 
-    Averaging converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps
-    from 0. Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
+    It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps from 0; averaging converges if it is 1.
+    Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -103,11 +96,8 @@ NAMED = 80  # letters of a token in a sentence
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
 
-    `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
-    weight for what node j sends; random graphs are drawn by the key `rng`.
-
-    Raises:
-        FedreproError: averaging by W would not converge (see `checked_weights`).
+    `graph` is a registered graph function with its parameters, `clients` is N, `rng` the key of
+    random graphs. W_ij is node i's weight for what node j sends.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -117,8 +107,8 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
     `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
-    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, Fast linear
-    iterations for distributed averaging, 2004, section 4.2.
+    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, 2004, section
+    4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -171,8 +161,7 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    v is `stationary`. Powers are added until the rest is below 1e-12 of the sum. If all rows of W
-    are alike up to a rotation, as on a ring, only row 0 is computed.
+    v is `stationary`; powers are added until the rest is below 1e-12 of the sum.
     """
     step, rate = _transient(weights), second_modulus(weights)
     alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
@@ -234,35 +223,24 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
-
-    Raises:
-        FedreproError: the file is missing, or a line is not numbers.
-    """
+    """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
     text = _bytes(path).decode(errors="replace")
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
         raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    rows: list[list[float]] = []
-    for line in lines:
-        rows.append([])
-        for cell in line:
-            try:
-                rows[-1].append(float(cell))
-            except ValueError:
-                raise FedreproError(
-                    f"{path}, line {len(rows)}: {shown(cell.strip())} is not a number; lines are "
-                    "numbers joined by commas"
-                ) from None
-    return rows
+    for number, cell in ((n, cell) for n, line in enumerate(lines, 1) for cell in line):
+        try:
+            float(cell)
+        except ValueError:
+            raise FedreproError(
+                f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are numbers "
+                "joined by commas"
+            ) from None
+    return [[float(cell) for cell in line] for line in lines]
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return "sha256:" and the checksum of a graph file, which identifies the file's content.
-
-    Raises:
-        FedreproError: the file cannot be read.
-    """
+    """Return "sha256:" and the checksum of a graph file, which identifies the file's content."""
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 
 

@@ -34,8 +34,7 @@ class Layout:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a model has, without zeros that fill up its vector."""
-        return sum(self.sizes)
+        return sum(self.sizes)  # without zeros that fill up the vector
 
     @property
     def size(self) -> int:
@@ -57,9 +56,10 @@ class Layout:
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Copy tensors, (models, *shape) by name, out of models packed as rows (models, size)."""
-        parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
-        named = zip(self.shapes.items(), parts, strict=True)
-        return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}
+        import torch
+
+        views = self.views(torch.from_numpy(flat))
+        return {name: view.numpy().copy() for name, view in views.items()}
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
@@ -77,15 +77,11 @@ def optimiser_step(
     settings: Settings,
     rates: Sequence[float] = (),
 ) -> None:
-    """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
+    """Update weights `flat` (A, size) of A models in place by one step of the optimiser.
 
-    Args:
-        flat: weights (A, size) of A models.
-        gradient: the loss's gradients, (A, size); SGD overwrites them.
-        memory: the optimiser's state, first made by `new_memory`, of A or more models that have all
-            taken equally many steps; updated in place.
-        settings: the optimiser and its constants.
-        rates: step size of each model, by default that of the settings.
+    L2 is added to the loss's gradients, (A, size), which SGD overwrites. `memory` is the
+    optimiser's state, first made by `new_memory`, of A or more models that have all taken equally
+    many steps; it is updated. `rates` are step sizes of the models, by default of the settings.
     """
     import torch
 
@@ -93,25 +89,14 @@ def optimiser_step(
     # the fused kernel knows one step size, and a model moves as it does without the others
     same = len(set(rates)) <= 1
     parts = [slice(len(flat))] if same else [slice(i, i + 1) for i in range(len(flat))]
+    how = {name: getattr(settings, name) for name in ("beta1", "beta2", "eps", "amsgrad")}
+    how |= {"weight_decay": settings.l2, "maximize": False}
     for part, rate in zip(parts, rates or (settings.lr,), strict=False):
         slope = gradient[part]
         if settings.optimiser == "adam":
             first, second, *largest = (memory[name][part] for name in settings.remembered)
-            torch._fused_adam_(
-                [flat[part]],
-                [slope],
-                [first],
-                [second],
-                largest,
-                [memory["steps"]],
-                lr=rate,
-                beta1=settings.beta1,
-                beta2=settings.beta2,
-                weight_decay=settings.l2,
-                eps=settings.eps,
-                amsgrad=settings.amsgrad,
-                maximize=False,
-            )
+            given = [flat[part]], [slope], [first], [second], largest, [memory["steps"]]
+            torch._fused_adam_(*given, lr=rate, **how)
             continue
         if settings.l2:
             slope.add_(flat[part], alpha=settings.l2)

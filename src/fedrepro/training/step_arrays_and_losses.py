@@ -1,7 +1,7 @@
 """Parts of the compiled steps: records of arrays, variational weights, the loss.
 
 A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
-`compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows padded with
+`compiled_lstm_and_prediction.py`), then weight (n, m) and bias (m,) of each affine map, padded with
 zeros to `row_of(m)`. Activations (P, m) of P predictions and their errors (gradients of the loss)
 lie likewise. All numbers are float32 or all float64, except the inputs. The body below the affine
 maps is nothing, convolutions or recurrent layers, by the type of `NetArrays.body`.
@@ -26,8 +26,12 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
 )
 from fedrepro.networks.compiled_convolutions import learn_kernels
-from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
-from fedrepro.networks.convolution_layout import Convolutions, Images
+from fedrepro.networks.compiled_lstm_and_prediction import (
+    LstmBuffers,
+    Recurrent,
+    backpropagate_through_time,
+)
+from fedrepro.networks.memory_layout import Convolutions, Images
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,
@@ -60,8 +64,8 @@ class StepOrder(NamedTuple):
     """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
     More than `piece` rows are computed in parts. Random numbers of step s come from the epoch's key
-    keys[places[s, 0]] (2,) and its minibatch's number in the epoch, places[s, 1]. crops: int64 per
-    row, a code of how an image is flipped and shifted, or empty.
+    keys[places[s, 0]] (2,) and the step's number in the epoch, places[s, 1]. crops: int64 per row,
+    how an image is flipped and shifted, or empty.
     """
 
     rows: Array
@@ -207,10 +211,7 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers, of `table` at `places`, into the tensor `out` from `first` on.
-
-    The tensor lies in rows of `columns` numbers, each followed by padding.
-    """
+    """Write `count` normals, table[places], to `out` from `first` on: rows of `columns`, padded."""
     row = row_of(columns)
     if row == columns and count % 2 == 0:
         pairs = out[first : first + count].view(table.dtype)
@@ -260,16 +261,12 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return example `row`'s label from `targets` (N,); the likeliest if they are (N, K) shares."""
-    return targets[row] if targets.ndim == 1 else label_of(targets[row])
+    return targets[row] if targets.ndim == 1 else label_of(targets[row])  # the likeliest
 
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write the gradients of cross-entropies by the logits in `room.activations` to `room.errors`.
-
-    Returns the sum of cross-entropies of the examples `rows`, and the count of right predictions.
-    """
+    """Write gradients of cross-entropies by the logits to room.errors; return sum and hits."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     number = room.errors.dtype.type
@@ -367,16 +364,8 @@ def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
 evaluate_rows = by_type(_judge, {Recurrent: _judge_letters}, "body")
 
 
-def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
-    learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
-
-
-def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
-    backpropagate_through_time(net.body, model.weights, model.gradient, rows, room.body, room.below)
-
-
-# adds the gradients of the body over `rows` examples; room.below: errors of room.x
-learn_body = by_type(nothing, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
+# adds the gradients of the body, of its type; the last argument are those by its outputs
+learn_body = by_type(nothing, {Convolutions: learn_kernels, Recurrent: backpropagate_through_time})
 
 
 def _match_no_images(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
@@ -105,17 +104,7 @@ class Procedure:
     @property
     def private(self) -> dict[str, Shape]:
         """Return shapes, by name, of tensors that loss terms train and clients never send."""
-        return {
-            name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
-        }
-
-    def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether a step is just w - lr · gradient, which need not be stored."""
-        settings = self.settings
-        if keep_gradients or settings.batch_size is None or settings.optimiser != "sgd":
-            return False
-        changed = settings.momentum or settings.l2 or self.weight_penalties or self.perturbations
-        return not changed
+        return {k: shape for term in self.losses for k, shape in term.shapes(self.network).items()}
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
         """Return each training's factor of the loss term KL(weights ‖ prior); zeros without it."""
@@ -134,23 +123,12 @@ class Procedure:
         each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
-    def require_pieces(self) -> None:
-        """Raise FedreproError if full batches are computed in parts and a loss term cannot be."""
-        if self.settings.batch_size is None:
-            whole = [term for term in self.losses if not term.additive]
-            for term in (*whole, *self.perturbations):
-                raise FedreproError(
-                    f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
-                    "it cannot be computed in pieces of all examples; give a batch_size"
-                )
-
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that the training of n models starts from, (n, *shape) by name.
+    """Tensors that n models begin with, (n, *shape); weights also (1, *shape), for all.
 
-    start: the networks', or (1, *shape) for all. private: those of loss terms. reference: what loss
-    terms compare the network with, if not `start`.
+    reference: what loss terms compare the weights with, if not `start`.
     """
 
     start: Arrays
@@ -160,11 +138,11 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Weights and losses of m models whose training has finished.
+    """Weights and losses of m models whose training has finished, valid until the next group.
 
     chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
     model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors,
-    private (of loss terms) and summed (gradients over steps): (m, *shape), until the next group.
+    private (of loss terms) and summed (gradients over steps): (m, *shape).
     """
 
     chosen: np.ndarray
@@ -189,11 +167,9 @@ class LazyGpuTensors(dict[str, np.ndarray]):
 
 
 class EarlyStopping:
-    """Decides which of several models still train, and keeps the weights of models that stopped.
+    """Stops each model after `patience` epochs in a row without training accuracy above its best.
 
-    A model stops after `patience` epochs in a row without training accuracy above its best.
-    running: bool (models,), which still train. taken: int (models,), steps of each. kept: a stopped
-    model's rows of the buffers given to `see`.
+    running: bool (models,), which still train. taken: int (models,), steps of each.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -203,7 +179,7 @@ class EarlyStopping:
         self.running = np.ones(len(tasks), bool)
         self.right, self.best, self.waited = (np.zeros(len(tasks), np.int64) for _ in range(3))
         self.best -= 1
-        self.kept: dict[int, list[torch.Tensor]] = {}
+        self.kept: dict[int, list[torch.Tensor]] = {}  # rows of the buffers of stopped models
 
     @property
     def last(self) -> int:
@@ -211,10 +187,10 @@ class EarlyStopping:
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Count correct predictions, and stop models whose training accuracy rises no more.
+        """Count predictions `right` (models,) since the last call, after `end` steps in all.
 
-        `right` (models,) counts those since the last call, `end` is the steps made. Models can stop
-        at an epoch's end only; `put_back` needs their rows of `buffers` (models, …) saved here.
+        At an epoch's end models stop whose training accuracy rises no more; their rows of `buffers`
+        (models, …) are saved for `put_back`.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
@@ -223,10 +199,10 @@ class EarlyStopping:
         self.waited[ended] += 1
         self.waited[risen] = 0
         self.right[ended] = 0
-        for model in np.flatnonzero(ended & (self.waited >= self.patience)):
-            self.running[model] = False
-            self.taken[model] = end
-            self.kept[int(model)] = [buffer[model].clone() for buffer in buffers]
+        stopped = ended & (self.waited >= self.patience)
+        self.taken[stopped] = end
+        for model in np.flatnonzero(stopped).tolist():
+            self.kept[model] = [buffer[model].clone() for buffer in buffers]
         self.running &= end < self.taken
 
     def put_back(self, buffers: Sequence[torch.Tensor]) -> None:

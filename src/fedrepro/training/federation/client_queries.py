@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
@@ -37,40 +37,6 @@ class Watched(Examples):
         return inputs
 
 
-def query(
-    network: Network,
-    examples: Examples,
-    rows: Sequence[np.ndarray],
-    question: Query,
-    weights: Arrays,
-    who: str,
-) -> tuple[list[Reply], float]:
-    """Let each client compute the function `question` on its own examples; return all answers.
-
-    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
-    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
-    for all clients, or (n, *shape), one per client. `who` names the method in errors.
-
-    Raises:
-        FedreproError: an answer is not a mapping of names to arrays.
-    """
-    answers: list[Reply] = []
-    read = held = 0
-    for place, client_rows in enumerate(rows):
-        x, y = examples.inputs[client_rows], examples.targets[client_rows]
-        watched = Watched(x, y, examples.scale)
-        own = {name: value[place % len(value)] for name, value in weights.items()}
-        answer = question(network, loaded(own, watched), watched)
-        values = answer.values() if isinstance(answer, Mapping) else (answer, None)
-        if not all(isinstance(value, np.ndarray) for value in values):
-            raise FedreproError(
-                f"{who}: a client answers {shown(answer)}; let it return a dict of NumPy arrays"
-            )
-        answers.append(answer)
-        read, held = read + sum(watched.reads), held + len(client_rows)
-    return answers, read / max(1, held)
-
-
 def size_of(answer: np.ndarray) -> int:
     """Return how many bytes an array takes when sent; a symmetric matrix is sent by half."""
     if answer.ndim == 2 and np.array_equal(answer, answer.T):
@@ -92,7 +58,7 @@ def gradients_at(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute clients' gradients of mean losses at `weights`, (n, *shape), and the losses (n,).
 
-    Client j has the examples `rows[j]`, as many as any other. A loss that is not finite gives NaN.
+    Client j has `rows[j]` of the examples, as many as others. A loss that is not finite gives NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -160,10 +126,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """The costs of clients' work: exchanges, passes (without training), traffic and seconds.
-
-    exchanges: how often clients computed a statistic. passes: how often they read all examples.
-    """
+    """Costs of clients' work: exchanges for statistics, passes over all examples, seconds."""
 
     traffic: Traffic = field(default_factory=Traffic)
     exchanges: int = 0
@@ -179,8 +142,8 @@ class ClientCost:
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    losses: for each client, those of its trainings. rejected: how many trained models diverged.
-    held: tensors that all clients have already been sent, to compute statistics at.
+    losses: of each client's trainings. rejected: how many trained models diverged. held: tensors
+    that all clients have, to compute statistics at.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -212,16 +175,12 @@ class CostCounter:
         self.spent += ClientCost(traffic)
 
     def asked(
-        self,
-        answers: Sequence[Reply],
-        passes: float,
-        weights: Arrays | None,
-        all_of_them: bool = True,
+        self, answers: Sequence[Reply], passes: float, weights: Arrays | None, everyone: bool = True
     ) -> None:
         """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
 
         Weights, shared (1, *shape) or one per client, count as sent unless all clients already have
-        them; None are the clients' own. With `all_of_them` every client has the shared ones now.
+        them; None are the clients' own. With `everyone` every client has the shared ones now.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:
@@ -232,7 +191,7 @@ class CostCounter:
             for name, value in weights.items()
             if name not in self.held or not np.array_equal(self.held[name], value)
         }
-        if all_of_them:
+        if everyone:
             self.held |= {k: v for k, v in new.items() if len(v) == 1}
         down = sum(v[0].nbytes for v in new.values()) * len(answers)
         self.spent += ClientCost(Traffic(len(answers), len(answers), up, down), 1, passes)

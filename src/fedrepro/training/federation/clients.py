@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout_kinds import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
+from fedrepro.networks.predict import loaded
 from fedrepro.training.engine import Averaged, Trained, train, train_and_average
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries import (
@@ -24,10 +25,10 @@ from fedrepro.training.federation.client_queries import (
     Evaluated,
     Query,
     Reply,
+    Watched,
     evaluated,
     gradients_at,
     models_sent,
-    query,
 )
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.loss_terms import Terms, with_prior
@@ -37,6 +38,7 @@ from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Settings
 
 Part = Literal["train", "validation"]
+Chosen = Sequence[int] | None  # of clients, None for all
 Fitted = TypeVar("Fitted", Trained, Averaged)
 
 
@@ -44,8 +46,8 @@ Fitted = TypeVar("Fitted", Trained, Averaged)
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: int64 (n_j,), client j's training examples in `examples`. validation[j]: its validation
-    examples in `validation_examples`, by default in `examples`.
+    rows[j], int64 (n_j,), are client j's training examples in `examples`, validation[j] its
+    validation examples in `validation_examples`, by default in `examples`.
     """
 
     examples: Examples
@@ -61,19 +63,18 @@ class ClientData:
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return (data set, each client's row numbers in it) for `on` "train" or "validation"."""
-        train = on == "train"
-        examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
-        return examples.of([rows[client] for client in clients])
+        if on == "train":
+            return self.examples.of([self.rows[client] for client in clients])
+        return self.validated.of([self.validation[client] for client in clients])
 
 
 @dataclass(frozen=True)
 class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    settings: of local training. data: not read by methods. method: its name. needs: kinds of
-    information that the method declared to use, such as "client_labels"; asking for another raises
-    a FedreproError. ledger: counts costs and losses. own: the models (J, *shape) that clients
-    trained before a one-shot method, if any.
+    settings: of local training. data: not read by methods. needs: what the method named `method`
+    declared to use, such as "client_labels"; asking for other information raises a FedreproError.
+    ledger: counts costs and losses. own: the clients' own models (J, *shape), of one-shot methods.
     """
 
     model: Spec
@@ -101,13 +102,11 @@ class Clients:
         return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
+        """Return one client's validation examples: inputs float (n, D) and labels int64 (n,).
 
         A method must declare the need "client_validation_examples". The client set them aside
-        (validation_at: clients), or has a part of the data set's validation split.
-
-        Raises:
-            FedreproError: the client has no validation examples.
+        (validation_at: clients), or has a part of the data set's validation split; else
+        FedreproError.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -144,7 +143,7 @@ class Clients:
         rng: RngKey,
         *,
         epochs: int,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
         terms: Terms = (),
@@ -175,18 +174,9 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        return self._fitted(
-            train,
-            start,
-            self._tasks(rng, chosen, lr, steps, done),
-            chosen,
-            epochs,
-            terms,
-            private=private,
-            reference=reference,
-            memory=memory,
-            keep_gradients=keep_gradients,
-        )
+        tasks, kept = self._tasks(rng, chosen, lr, steps, done), {"keep_gradients": keep_gradients}
+        how = {"private": private, "reference": reference, "memory": memory, **kept}
+        return self._fitted(train, start, tasks, chosen, epochs, terms, **how)
 
     def average(
         self,
@@ -195,7 +185,7 @@ class Clients:
         weights: Sequence[float],
         *,
         epochs: int,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
         terms: Terms = (),
@@ -203,9 +193,8 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        The other arguments are as in `train`: `lr` per client, `steps` instead of epochs, loss
-        `terms` with tensors `private`. Models that are not finite are left out, and the result has
-        the sum of the others' weights.
+        Other arguments are those of `train`. Models that are not finite are left out, and the
+        result has the sum of the others' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         how = {"weights": weights, "private": private}
@@ -216,7 +205,7 @@ class Clients:
         fit: Callable[..., Fitted],
         start: Arrays,
         tasks: list[Task],
-        chosen: Sequence[int] | None,
+        chosen: Chosen,
         epochs: int,
         terms: Terms,
         **more: Any,
@@ -241,21 +230,15 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
+        The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
+        ReLU; `hidden` are units of new hidden layers, below the new output layer. A client stops
+        after `patience` epochs without better training accuracy (0: never). Initial weights have
+        the deviation `weight_sd`, by default as in the settings. Other arguments and needs are as
+        in `train`.
+
         Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back. A method must declare the need "rounds" or
-        "client_training". Source: GEMS, section 3.2, step 4.
-
-        Args:
-            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
-            rng: the random key of the round.
-            hidden: units of new hidden layers, below the new output layer.
-            epochs: passes over the examples of each client.
-            patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: learning rate, by default that of the settings.
-            weight_sd: standard deviation of normal initial weights; by default as in the settings.
-
-        Returns:
-            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
+        to clients, trained layers are sent back: float32 (J, *shape), weight0 and so on, NaN where
+        training diverged. Source: GEMS, section 3.2, step 4.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -272,13 +255,12 @@ class Clients:
         return trained.tensors
 
     def gradients(
-        self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
+        self, weights: dict[str, np.ndarray], chosen: Chosen = None
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network no dropout. Gradients are NaN if the loss is not finite. A method must declare
-        the need "rounds" or "client_training".
+        the network no dropout. NaN if the loss is not finite. Needs are those of `train`.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -287,9 +269,7 @@ class Clients:
         self._note(members, losses, np.isfinite(losses))
         return gradients
 
-    def evaluate(
-        self, candidates: Arrays, chosen: Sequence[int] | None = None, on: Part = "train"
-    ) -> Evaluated:
+    def evaluate(self, candidates: Arrays, chosen: Chosen = None, on: Part = "train") -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
         A method must declare the need "client_evaluation" for `on` "train", "client_validation" for
@@ -301,33 +281,25 @@ class Clients:
         members = self._members(chosen)
         with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
-        count = len(evaluation.accuracy)
-        traffic = self.models(up=0, down=count * len(members))
-        numbers = 2 * FLOAT_BYTES * count * len(members)
-        self._send(traffic + Traffic(messages_up=len(members), bytes_up=numbers))
+        count = evaluation.accuracy.size
+        traffic = self.models(up=0, down=count)
+        self._send(traffic + Traffic(messages_up=len(members), bytes_up=2 * FLOAT_BYTES * count))
         return evaluation
 
     def query(
         self,
         question: Query,
         weights: Arrays | None = None,
-        chosen: Sequence[int] | None = None,
+        chosen: Chosen = None,
         on: Part = "train",
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        A method must declare the need "client_answers". Bytes of answers and of weights that
-        clients do not have yet, seconds, and passes over the examples are counted as costs.
-
-        Args:
-            question: question(network, tensors (*shape), examples) runs at each client on its own.
-            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
-                default each client's own model.
-            chosen: indices of clients that are asked, by default all.
-            on: "train" or "validation"; the latter needs "client_validation_examples" too.
-
-        Raises:
-            FedreproError: an answer is not a dict of arrays, or clients have no own models.
+        A client calls question(network, tensors (*shape), examples), which returns a dict of
+        arrays. The `weights` of all or some layers are (1, *shape), shared, or (n, *shape), one per
+        client; by default each client's own model. A method must declare the need "client_answers",
+        for `on` "validation" also "client_validation_examples". Bytes of answers and of weights
+        that clients do not have yet, seconds, and passes over the examples are counted as costs.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -342,28 +314,36 @@ class Clients:
         self._require_examples(on)
         return self._answers(question, weights, chosen, on)
 
-    def statistics(
-        self, weights: Arrays, chosen: Sequence[int] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
+    def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
+        """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
 
-        For a model that the server made. Returns statistics over all examples of the chosen clients
-        together, float32 (1, *shape). Clients that lack `weights` receive them first.
+        For a model that the server made: clients that lack it receive it. Returns float32 (1,
+        *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
     def _answers(
-        self,
-        question: Query,
-        weights: Arrays | None,
-        chosen: Sequence[int] | None,
-        on: Part = "train",
+        self, question: Query, weights: Arrays | None, chosen: Chosen, on: Part = "train"
     ) -> list[Reply]:
-        members = self._members(chosen)
+        members, answers, read = self._members(chosen), list[Reply](), 0
         own = {name: value[members] for name, value in (self.own or {}).items()}
+        at = own if weights is None else weights
         with self.ledger.timed():
-            at, who = own if weights is None else weights, f"method '{self.method}'"
-            answers, passes = query(self.network, *self.data.of(members, on), question, at, who)
+            examples, rows = self.data.of(members, on)
+            for place, some in enumerate(rows):
+                x, y = examples.inputs[some], examples.targets[some]
+                watched = Watched(x, y, examples.scale)
+                model = {name: value[place % len(value)] for name, value in at.items()}
+                answer = question(self.network, loaded(model, watched), watched)
+                values = answer.values() if isinstance(answer, Mapping) else (answer, None)
+                if not all(isinstance(value, np.ndarray) for value in values):
+                    raise FedreproError(
+                        f"method '{self.method}': a client answers {shown(answer)}; let it return "
+                        "a dict of NumPy arrays"
+                    )
+                answers.append(answer)
+                read += sum(watched.reads)
+        passes = read / max(1, sum(map(len, rows)))
         self.ledger.asked(answers, passes, weights, chosen is None)
         return answers
 
@@ -385,7 +365,7 @@ class Clients:
             return examples, tasks
         return examples, [replace(task, rows=rows) for task, rows in zip(tasks, each, strict=True)]
 
-    def _members(self, chosen: Sequence[int] | None) -> list[int]:
+    def _members(self, chosen: Chosen) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
 
     def _require_examples(self, on: Part) -> None:
@@ -402,7 +382,7 @@ class Clients:
     def _tasks(
         self,
         rng: RngKey,
-        chosen: Sequence[int] | None,
+        chosen: Chosen,
         lr: Sequence[float] | float | None,
         steps: Sequence[int] | int | None,
         done: int | None = None,
@@ -444,8 +424,7 @@ def initial_weights(
 class GraphNodes(Clients):
     """The N nodes of a method without a server: each node trains, and averages over its neighbours.
 
-    weights: the mixing matrix W, float64 (N, N), rows sum to one: W_ij is node i's weight for the
-    model that node j sends.
+    weights: the mixing matrix W, float64 (N, N): W_ij is node i's weight for what node j sends.
     """
 
     weights: np.ndarray = field(kw_only=True, compare=False)
@@ -453,8 +432,7 @@ class GraphNodes(Clients):
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
         """Return which other nodes each node of the graph receives from: N arrays, int64 (d_i,)."""
-        hears = self.weights > 0
-        np.fill_diagonal(hears, False)
+        hears = (self.weights > 0) & ~np.eye(self.count, dtype=bool)
         return tuple(np.flatnonzero(row) for row in hears)
 
     @property
@@ -464,7 +442,7 @@ class GraphNodes(Clients):
     @property
     def numbers(self) -> int:
         """Return how many floats a node sends for one model, mean and spread of a weight as two."""
-        return int(Layout(self.network.shapes).numbers)
+        return Layout(self.network.shapes).numbers
 
     def mixed(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Average tensors x (N, *shape) by the graph's weights W: node i gets sum_j W_ij x_j."""

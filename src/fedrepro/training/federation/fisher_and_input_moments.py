@@ -8,9 +8,10 @@ the L positions of its kernel. Matrices have rows as in `networks.layer_matrices
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,14 +22,15 @@ from fedrepro.networks.layer_matrices import (
     called_on,
     layer_matrices,
     parts_with_matrices,
+    patch_moment,
     tensors_of_matrices,
+    windows,
 )
-from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
+from fedrepro.networks.layers import Convolution2d, Pass, Tensors
 from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.moments_of_patches import patch_moment
 
 if TYPE_CHECKING:
     import torch
@@ -37,15 +39,14 @@ if TYPE_CHECKING:
 class BodyMoments:
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
-    First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
-    and `learn` sum over it. layers: how many of the network's layers, counted from the input, are
-    convolutions, their ReLU and pooling.
+    `look` runs up to `rows` examples, `moments` and `learn` sum over them. layers: how many of the
+    network's layers, counted from the input, are convolutions, their ReLU and pooling.
     """
 
     def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
-        from fedrepro.networks import compiled_forward_and_moments  # which loads Numba
+        from fedrepro.networks import compiled_convolutions  # which loads Numba
 
-        self.compiled: Any = compiled_forward_and_moments
+        self.compiled: Any = compiled_convolutions
         layout = Rows(network.shapes, turned_in(network, parts))
         dtype = next(iter(tensors.values())).numpy().dtype
         self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
@@ -77,9 +78,8 @@ class BodyMoments:
             sums = np.zeros(len(scratch))
             self.compiled.add_moments(self.body, layer, self.seen, self.room, scratch, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
-            place = np.arange(length).reshape(k * k, below).T.ravel()  # (k, k, C) to (C, k, k)
-            rows = np.append(place, length)
-            moment = whole[np.ix_(rows, place)]
+            place = _places(k, below)
+            moment = whole[np.ix_(np.append(place, length), place)]
             positions = math.prod(kernel.output(shape)[1:])
             if kernel.biased:
                 count = float(self.seen * positions)
@@ -90,10 +90,10 @@ class BodyMoments:
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return sums for Fisher information.
 
-        `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
-        for each label y. Returns a matrix for each convolution, summed over labels, examples and
-        positions: g gᵀ (outputs, outputs) of gradients g by its output, or with `squares` its
-        weights' squared gradients (inputs, outputs).
+        `errors` are gradients (n, C · H · W) by the outputs of `look`, an array for each label y.
+        Returns a matrix for each convolution, summed over labels, examples and positions: g gᵀ
+        (outputs, outputs) of gradients g by its output, or with `squares` its weights' squared
+        gradients (inputs, outputs).
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -119,8 +119,11 @@ class BodyMoments:
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
         whole = flat[at : at + rows * row_of(c)].reshape(rows, -1)[:, :c]
-        place = np.arange(k * k * below).reshape(k * k, below).T.ravel()
-        return whole[[*place, *range(k * k * below, rows)]]
+        return whole[[*_places(k, below), *range(k * k * below, rows)]]
+
+
+def _places(k: int, below: int) -> Array:
+    return np.arange(k * k * below).reshape(k * k, below).T.ravel()  # from (k, k, C) to (C, k, k)
 
 
 # Labels that gradients are taken at: the model's own, all of them by their probabilities, or those
@@ -130,26 +133,59 @@ TOGETHER = 500  # examples: patches of a convolution are many times its input
 OF_MODULE = 100  # of a module, all of whose layers may be convolutions
 
 
+# a layer or the geometry of a convolution, inputs (n, …), outputs
+Call = tuple[Any, "torch.Tensor", "torch.Tensor"]
+Calls = dict[str, list[Call]]  # by the names of layers' weights
+
+
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on `count` (n) examples.
-
-    rows: returns the inputs (n, L, D). outs: the outputs of each call, for gradients by them.
-    moment: returns the sum over examples of a aᵀ, for inputs a (D,), mean over positions.
-    """
+    """A layer after a forward pass on `count` (n) examples: its matrix and its calls."""
 
     matrix: LayerMatrix
     count: int
-    rows: Callable[[], np.ndarray]
-    outs: list[torch.Tensor]
-    moment: Callable[[], np.ndarray] | None = None
+    calls: list[Call]
+
+    @property
+    def outs(self) -> list[torch.Tensor]:
+        return [out for *_, out in self.calls]
+
+    def rows(self) -> np.ndarray:
+        """Return the layer's inputs over all its calls, for each example: (n, L, D)."""
+        import torch
+        from torch.nn import functional
+
+        each = []
+        for part, x, _ in self.calls:
+            if self.matrix.kernel:
+                mode = "constant" if part.padding_mode == "zeros" else part.padding_mode
+                x = functional.pad(x, part._reversed_padding_repeated_twice, mode=mode)
+                own = x.chunk(self.matrix.groups, 1)[self.matrix.group]
+                how = {"dilation": part.dilation, "stride": part.stride}
+                each.append(functional.unfold(own, part.kernel_size, **how).transpose(1, 2))
+            else:
+                each.append(x.reshape(self.count, -1, x.shape[-1]))
+        rows = torch.cat(each, dim=1)
+        if self.matrix.bias:
+            rows = torch.cat([rows, rows.new_ones(*rows.shape[:2], 1)], dim=2)
+        return np.ascontiguousarray(rows.cpu().numpy())
 
     def second_moment(self) -> np.ndarray:
         """Sum a aᵀ over examples, a: inputs (D,); take the mean over positions: float64 (D, D)."""
-        if self.moment:
-            return self.moment()
-        inputs = self.rows()
-        return np.asarray(_square(inputs) / inputs.shape[1])
+        if not self.matrix.kernel or any(
+            (*part.stride, *part.dilation) != (1, 1, 1, 1) or part.padding_mode != "zeros"
+            for part, *_ in self.calls
+        ):
+            inputs = self.rows()
+            return np.asarray(_square(inputs) / inputs.shape[1])
+        total, positions = np.zeros(()), 0
+        for part, x, _ in self.calls:
+            left, right, top, bottom = part._reversed_padding_repeated_twice
+            images = x.chunk(self.matrix.groups, 1)[self.matrix.group].cpu().numpy()
+            edges, ones = (top, bottom, left, right), self.matrix.bias is not None
+            total = total + patch_moment(images, part.kernel_size, edges, ones)
+            positions += math.prod(windows(part, x))
+        return np.asarray(total / positions)
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
         """Reshape gradients by a layer's outputs, one tensor for each call, to (n, L, outputs)."""
@@ -265,60 +301,66 @@ def _together(network: Network) -> int:
 
 
 def _forward(
-    network: Network,
-    tensors: Tensors,
-    x: torch.Tensor,
-    only: Sequence[str] | None = None,
-    first: int = 0,
+    network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None, first: int
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers' inputs and outputs, and the logits.
 
-    `only` lists layers by key, from the lowest up; the run ends at the input of the last one.
-    `first` is the number of the layer that x is the input of. Logits are (1, n, K).
+    `only` lists layers by key; the run ends at the input of the last one. `first` is the number of
+    the layer that x is the input of. Logits are (1, n, K).
     """
+    layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
+    calls: Calls = {layer.weight: [] for layer in layers}
     if isinstance(network, ModuleNetwork):
-        return _hooked(network, tensors, x, only)
-    wanted = (m for m in layer_matrices(network) if only is None or m.weight in only)
-    matrices, run = {matrix.weight: matrix for matrix in wanted}, Pass()
-    x = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape)
-    seen: list[_Seen] = []
+        logits = _run_module(network, tensors, x, only is not None, calls)
+    else:
+        logits = _run_layers(network, first, tensors, x, only is not None, calls)
+    found = [_Seen(layer, len(x), calls[layer.weight]) for layer in layers]
+    return [layer for layer in found if layer.calls], logits
+
+
+def _run_layers(
+    network: Network, first: int, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
+) -> torch.Tensor:
+    """Run layers on x (n, D), for `moments` up to the last of `calls` alone; add to `calls`."""
+    x, run = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape), Pass()
     for layer, names in network.evaluated[first:]:
-        matrix = matrices.get(names.get("weight", ""))
-        if matrix is not None:
-            a = _inputs(layer, x.detach()[0].cpu().numpy())
-            if matrix.bias:
-                a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
-            seen.append(_Seen(matrix, len(a), partial(np.asarray, a), []))
-            if only is not None and matrix.weight == only[-1]:
-                return seen, x
+        weight, given, part = names.get("weight", ""), x.detach()[0], None
+        if isinstance(layer, Convolution2d):
+            form = {"kernel_size": (layer.kernel,) * 2, "stride": (1, 1), "dilation": (1, 1)}
+            edges = [layer.padding] * 4
+            part = SimpleNamespace(
+                **form, padding_mode="zeros", _reversed_padding_repeated_twice=edges
+            )
+        elif weight in calls:
+            given = given.flatten(1)
+        if moments and weight == [*calls][-1]:
+            calls[weight].append((part, given, x))
+            return x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
-        if matrix is not None:
-            if only is None and not x.requires_grad:
+        if weight in calls:
+            if not (moments or x.requires_grad):
                 x.requires_grad_()
-            seen[-1].outs.append(x)
-    return seen, x
+            calls[weight].append((part, given, x))
+    return x
 
 
 class _ReachedError(Exception):
     """Stops the forward pass of a module at the input of the last requested layer."""
 
 
-def _hooked(
-    network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
-) -> tuple[list[_Seen], torch.Tensor]:
-    """Run a torch module on x; return layers' inputs and outputs (all, or `only`), and logits."""
-    calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
-    layers = [m for m in layer_matrices(network) if only is None or m.key in only]
-    wanted = {layer.weight for layer in layers}
+def _run_module(
+    network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
+) -> torch.Tensor:
+    """Run a torch module on x (n, D); add to `calls`; return the logits, or x after `moments`."""
 
     def note(weight: str, part: Any, given: Any, named: Any, out: torch.Tensor) -> torch.Tensor:
-        if weight not in wanted:
+        if weight not in calls:
             return out
-        if only is None and not out.requires_grad:
+        if not (moments or out.requires_grad):
             out.requires_grad_()
-        calls.setdefault(weight, []).append((part, called_on(given, named).detach(), out))
-        if only is not None and len(calls) == len(wanted):
+        calls[weight].append((part, called_on(given, named).detach(), out))
+        if moments and all(calls.values()):
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own
 
@@ -326,88 +368,15 @@ def _hooked(
         part.register_forward_hook(partial(note, weight), with_kwargs=True)
         for weight, _, part in parts_with_matrices(network)
     ]
-    whole, logits = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}, x
+    whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
     network.module.eval()
     try:
-        logits = network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
+        return network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
     except _ReachedError:
-        pass
+        return x
     finally:
         for hook in hooks:
             hook.remove()
-    return [
-        _Seen(
-            layer,
-            len(x),
-            partial(_rows, layer, calls[layer.weight], len(x)),
-            [out for *_, out in calls[layer.weight]],
-            _moment_of(layer, calls[layer.weight]),
-        )
-        for layer in layers
-    ], logits
-
-
-def _moment_of(
-    layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]]
-) -> Callable[[], np.ndarray] | None:
-    """Return a function for a kernel's second moment of inputs; None if it moves by more than 1."""
-    slides = layer.kernel and all(
-        (*part.stride, *part.dilation) == (1, 1, 1, 1) and part.padding_mode == "zeros"
-        for part, *_ in calls
-    )
-
-    def moment() -> np.ndarray:
-        total, positions = np.zeros(()), 0
-        for part, x, out in calls:
-            left, right, top, bottom = part._reversed_padding_repeated_twice
-            images = x.chunk(layer.groups, 1)[layer.group].cpu().numpy()
-            total = total + patch_moment(
-                images, part.kernel_size, (top, bottom, left, right), layer.bias is not None
-            )
-            positions += math.prod(out.shape[-2:])
-        return np.asarray(total / positions)
-
-    return moment if slides else None
-
-
-def _rows(
-    layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
-) -> np.ndarray:
-    """Join a layer's inputs over its `calls` (module, inputs, outputs), by example: (n, L, D)."""
-    import torch
-
-    each = []
-    for part, x, _ in calls:
-        if layer.kernel:
-            mode = "constant" if part.padding_mode == "zeros" else part.padding_mode
-            padded = torch.nn.functional.pad(x, part._reversed_padding_repeated_twice, mode=mode)
-            patches = torch.nn.functional.unfold(
-                padded.chunk(layer.groups, 1)[layer.group],
-                part.kernel_size,
-                dilation=part.dilation,
-                stride=part.stride,
-            ).transpose(1, 2)
-        else:
-            patches = x.reshape(count, -1, x.shape[-1])
-        each.append(patches)
-    rows = torch.cat(each, dim=1)
-    if layer.bias:
-        rows = torch.cat([rows, rows.new_ones(*rows.shape[:2], 1)], dim=2)
-    return np.ascontiguousarray(rows.cpu().numpy())
-
-
-def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Gather the inputs of a layer's matrix for each example and kernel position: (n, L, D)."""
-    if not isinstance(layer, Convolution2d):
-        return x.reshape(len(x), 1, -1)
-    edge = (layer.padding, layer.padding)
-    x = np.pad(x, ((0, 0), (0, 0), edge, edge)) if layer.padding else x
-    kernel = (layer.kernel, layer.kernel)
-    # laid out by place in one copy, which takes most of the time
-    patches = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))
-    n, channels, height, width = patches.shape[:4]
-    places = np.ascontiguousarray(patches.transpose(0, 2, 3, 1, 4, 5))
-    return places.reshape(n, height * width, channels * layer.kernel**2)
 
 
 def _errors(
@@ -415,9 +384,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    A layer has an array (n, L, outputs) for each label y, times the root of its probability, so
-    that squares add up to the mean; or one for the data's labels. With `body` the layers are those
-    above it, and the last list has gradients (n, D) by its outputs.
+    A layer has an array (n, L, outputs) for the data's labels, or for each label y, times the root
+    of its probability, so that squares add up to the mean. With `body` the layers are those above
+    it, and the last list has gradients (n, D) by its outputs.
     """
     import torch
 
@@ -427,7 +396,7 @@ def _errors(
         if body:
             x = body.look(x).requires_grad_()
         with torch.enable_grad():
-            seen, logits = _forward(network, tensors, x, first=body.layers if body else 0)
+            seen, logits = _forward(network, tensors, x, None, body.layers if body else 0)
         shares = torch.softmax(logits.detach(), -1)
         outs = [out for layer in seen for out in layer.outs] + [x] * (body is not None)
         each: list[list[np.ndarray]] = [[] for _ in seen]

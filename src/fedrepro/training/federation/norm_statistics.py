@@ -49,9 +49,6 @@ def running_statistics(
     Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
     Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
     of these over all such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
-
-    Raises:
-        FedreproError: the network has buffers that no BatchNorm keeps.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""An embedding and LSTM layers in compiled code: forward, and back through all time steps.
+"""An embedding and LSTM layers in compiled code, and `forward_body` of these or convolutions.
 
 States lie (T, B, units), so that one product of T · B rows does what all time steps share. A model
 has the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units)
@@ -9,15 +9,18 @@ arrays weights and gradient (a model and its gradient), the number of examples r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.elementary_functions import exp_of
+from fedrepro.core.portable_ops.elementary_functions import exp_of, flush, restore, scaled
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
+    by_type,
     clear,
+    compiled,
     inner,
     multiplier,
     padded_to,
@@ -25,8 +28,11 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
     transpose,
 )
-from fedrepro.core.portable_ops.padding_and_alignment import aligned
-from fedrepro.networks.memory_layout import Parts
+from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
+from fedrepro.networks import compiled_convolutions
+from fedrepro.networks.compiled_convolutions import features, lay_image
+from fedrepro.networks.layers import MARGIN, SHIFTS
+from fedrepro.networks.memory_layout import Convolutions, Parts
 
 
 class Recurrent(NamedTuple):
@@ -114,17 +120,10 @@ def tanh(x: Any, one: Any) -> Any:
 
 
 @inner
-def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
-    """Copy one window of text, `source`, letters (T,), to column b of room.codes (T, rows)."""
-    for t in range(len(source)):
-        room.codes[t * rows + b] = np.int64(source[t])
-
-
-@inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
-    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the states to x.
+    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the last states to x.
 
-    x gets the last layer's states: after the last letter (B, units), or after each, (T, B, units).
+    They are those after the last letter (B, units), or after each, (T, B, units).
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -156,10 +155,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Compute gates, cells and states at one time step (the first if it `begins`).
-
-    The gates' linear parts are the rows of room.gates from `first` on.
-    """
+    """Compute gates, whose linear parts are rows from `first` on, cells, states at one time."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for r in range(first, first + rows):
@@ -183,14 +179,10 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffer
             out[k] = g[3 * h + k] * squashed[k]
 
 
-@inner
 def backpropagate_through_time(
-    net: Recurrent, weights: Array, gradient: Array, rows: int, room: LstmBuffers, errors: Array
+    net: Any, weights: Any, gradient: Any, rows: Any, room: Any, x: Any, errors: Any
 ) -> None:
-    """Add the gradients of the embedding and all LSTM layers to `gradient`.
-
-    The backward pass of `unrolled`: `errors` are gradients by its x, (units, padded rows) flat.
-    """
+    """Add gradients of embedding and LSTM layers; `errors` (units, padded rows) are by x."""
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
     seen = cells if net.every else rows
@@ -237,11 +229,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace gates at time step t by the loss's gradients by their linear parts.
-
-    This is the backward pass of `squash`. `layer` is the layer's first row in the buffers;
-    room.above and room.cell have the gradients by states and cells.
-    """
+    """Replace gates at time step t by gradients by their linear parts; `layer`: its first row."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):
@@ -260,3 +248,57 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -
             g[2 * h + k] = c * entry * (one - new * new)
             g[3 * h + k] = e * s * out * (one - out)
             cell[k] = c * forget
+
+
+def _forward_images(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    mirrored, down, right = 0, 0, 0
+    for b in range(len(rows)):
+        if len(crops):
+            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
+            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
+        lay_image(body, inputs[rows[b]], scale, (mirrored, down, right), b, room)
+    features(body, weights, len(rows), room, x)
+
+
+def _forward_letters(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    for b in range(len(rows)):
+        source = inputs[rows[b]]
+        for t in range(len(source)):
+            room.codes[t * len(rows) + b] = np.int64(source[t])
+    unrolled(body, weights, len(rows), room, x)
+
+
+def _copy_inputs(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    size = inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], scale[0], scale[1])
+
+
+# forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
+# flat: outputs of the body of a network for these rows of the inputs (N, D). scale: divisor and its
+# inverse. crops: how each image is moved (`training/minibatches.py`), or empty.
+forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: _forward_letters})
+
+
+@partial(compiled, calls=(*compiled_convolutions.CALLS, compiled_convolutions))
+def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
+    """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
+
+    Writes the outputs to `out`, flat, computing `rows` examples at a time in buffers `room`. If all
+    T letters of a text window have predictions, a batch of B examples gives (T, B, units).
+    """
+    before = flush()
+    each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)
+    every, crops = np.arange(len(inputs)), np.empty(0, np.int64)
+    for first in range(0, len(inputs), rows):
+        some = every[first : first + rows]
+        forward_body(body, weights, inputs, some, (one, one), crops, room, out[first * each :])
+    restore(before)
