@@ -13,13 +13,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from fedrepro.core import temporary_folders
+from fedrepro.core import artifacts
+from fedrepro.core.artifacts import TEMPORARY, remove_left, temporary_folder
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.temporary_folders import PREFIX, remove_left, temporary_folder
 
 CODE = """
 import time
-from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.core.artifacts import temporary_folder
 with temporary_folder() as folder:
     (folder / "half").write_text("half")
     print(folder, flush=True)
@@ -51,23 +51,23 @@ def test_what_a_killed_process_left_goes_at_the_next_start(place):
 def test_nothing_makes_temporary_folders_of_its_own():
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
-    sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
+    sources = Path(artifacts.__file__).parents[1].rglob("*.py")
     found = [path.name for path in sources if made.search(path.read_text())]
-    assert found == ["temporary_folders.py"]
+    assert found == ["artifacts.py"]
 
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
-    (place / f"{PREFIX}file").write_text("x")
-    for name in ("elsewhere", f"{PREFIX}theirs"):
+    (place / f"{TEMPORARY}file").write_text("x")
+    for name in ("elsewhere", f"{TEMPORARY}theirs"):
         (place / name).mkdir()
-    (place / f"{PREFIX}link").symlink_to("elsewhere")
+    (place / f"{TEMPORARY}link").symlink_to("elsewhere")
     before = set(os.listdir(place))
     with monkeypatch.context() as other:
-        other.setattr(temporary_folders.os, "getuid", lambda: os.geteuid() + 1)
+        other.setattr(artifacts.os, "getuid", lambda: os.geteuid() + 1)
         remove_left()
     assert set(os.listdir(place)) == before
     remove_left()
-    assert set(os.listdir(place)) == before - {f"{PREFIX}theirs"}
+    assert set(os.listdir(place)) == before - {f"{TEMPORARY}theirs"}
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
@@ -83,7 +83,7 @@ def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
         else:
             held = os.open
             monkeypatch.setattr(
-                temporary_folders.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
+                artifacts.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
             )
         return made[-1]
 
@@ -104,7 +104,7 @@ def test_no_file_stays_open_and_it_may_be_elsewhere(place):
     def opened():
         return len(os.listdir("/proc/self/fd"))
 
-    (place / f"beside/{PREFIX}left").mkdir(parents=True)
+    (place / f"beside/{TEMPORARY}left").mkdir(parents=True)
     before = opened()
     for _ in range(3):
         with temporary_folder(place / "beside") as own:

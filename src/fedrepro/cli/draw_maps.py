@@ -92,8 +92,8 @@ def drawn_partition(
     Raises:
         FedreproError: if the raw files of the data set are missing.
     """
+    from fedrepro.core.artifacts import temporary_folder
     from fedrepro.core.provenance import provenance
-    from fedrepro.core.temporary_folders import temporary_folder
     from fedrepro.data.partition_files import partition_table_of, read_members, write_partition
     from fedrepro.drawings.partition_and_graph_maps import partition_map
 

@@ -8,11 +8,14 @@ leave out the footer, in which a tenth of all flipped bits would change a table 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -168,6 +171,56 @@ def atomic(path: Name) -> Iterator[Path]:
         if near and (failure := disk_error(error, path)):
             raise failure from error
         raise
+
+
+TEMPORARY = "fedrepro.tmp-"  # begins the names of temporary folders
+
+
+@contextlib.contextmanager
+def temporary_folder(place: Path | None = None) -> Iterator[Path]:
+    """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body.
+
+    A process locks its folder, and the lock ends with the process: `remove_left` tells by it.
+    """
+    try:
+        remove_left(place)
+        folder, lock = Path(), -1
+        while lock < 0:  # another process may remove it before it is locked
+            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=place))
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                lock = _locked(folder)
+    except OSError as error:
+        raise FedreproError(
+            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
+            "TMPDIR to a folder on another disk, and start again"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_left(place: Path | None = None) -> None:
+    """Remove temporary folders that killed processes left in `place`, or in the system's folder."""
+    for folder in (place or Path(tempfile.gettempdir())).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):  # another process is as fast, or works in it
+            status = os.lstat(folder)
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+                lock = _locked(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(folder)  # it may have gone meanwhile
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def target_of(path: Name) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
+from fedrepro.core.errors import FedreproError, type_and_message, unknown
 from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
 
 # opened by Python, its packages and the system
@@ -156,7 +156,5 @@ def own_fault(error: BaseException) -> str:
     if not own:
         return ""
     frame, near = own[-1], os.path.relpath(own[-1].filename)
-    message = printable(" ".join(str(error).split()))[:TOLD]
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     name = frame.filename if near.startswith("..") else near
-    return f"{name}, line {frame.lineno}, `{frame.line}`: {what}"
+    return f"{name}, line {frame.lineno}, `{frame.line}`: {type_and_message(error)}"

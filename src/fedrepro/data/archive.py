@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.artifacts import corrupt_file_error, temporary_folder
 from fedrepro.core.errors import FedreproError, disk_error
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.raw_files import largest_unpacked
 
 # how a packed file begins, and what reads it
@@ -64,13 +63,9 @@ def unpack_archive(
                     unpack({member.filename: member.file_size for member in members}, packed.open)
             else:
                 with decompress_file(name, path) as plain, tarfile.open(fileobj=plain) as archive:
-                    items = {item.name: item for item in archive if not item.isdir()}
-                    unpack(
-                        {member: item.size for member, item in items.items()},
-                        lambda member: (
-                            archive.extractfile(items[member]) if items[member].isfile() else None
-                        ),
-                    )
+                    of = {item.name: item for item in archive if not item.isdir()}
+                    sizes = {member: item.size for member, item in of.items()}
+                    unpack(sizes, lambda m: archive.extractfile(of[m]) if of[m].isfile() else None)
         yield folder
 
 

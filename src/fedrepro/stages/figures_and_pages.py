@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
+    temporary_folder,
     write_bytes,
     write_json,
     write_table,
@@ -21,7 +22,6 @@ from fedrepro.core.component_notation import shown_name
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import comparable_text
 from fedrepro.core.spec import Spec
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.partition_files import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.partition_and_graph_maps import (
