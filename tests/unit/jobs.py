@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import main
-from fedrepro.core.component_notation import parse
+from fedrepro.core.component_notation import read as read_spec
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
@@ -82,7 +82,7 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         return key, values
     (value,) = values
     if key in (*SCENARIO, "method", "tune"):
-        return key, parse(components(key), value, key).entry
+        return key, read_spec(components(key), value, key, exact=True).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

@@ -182,7 +182,7 @@ def test_what_is_drawn_is_what_the_workflow_would_make():
     assert np.array_equal(drawn.counts, counts)
     draw_partition(spec.token, "digits", 2, 7, None, Path("map.svg"))
     assert Path("map.svg").read_bytes() == render_map(drawn)[".svg"]
-    assert drawn.skew.clients == 4
+    assert drawn.skew["clients"] == 4
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_an_installed_package_declares_a_module(named, tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Name: mine\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[fedrepro.components]\nmine = my_methods\n")
-    monkeypatch.setattr(registry, "_installed", [])
+    monkeypatch.setattr(registry, "_loaded", registry._loaded - {registry.INSTALLED})
     with pytest.raises(FedreproError, match=r"mine declares components in my_methods, which cann"):
         registry.components("method")
     (tmp_path / "my_methods.py").write_text(MEDIAN)

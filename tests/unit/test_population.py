@@ -29,11 +29,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
-from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.partition_files import (
+    ClientRows,
+    Population,
     build_partition,
-    partition_table_of,
-    read_members,
+    population_of,
+    read_partition,
+    sizes_of,
     write_partition,
 )
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
@@ -250,8 +252,9 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     prepared = prepared_in(tmp_path / "d", synthetic())
     partition = natural(100, public=15, validation=40)
     path = tmp_path / "p.parquet"
-    write_partition(path, partition_table_of(synthetic(), partition, prepared, range(1), 0), {})
-    members = read_members(path, 0, synthetic(), partition)
+    clients = population_of(synthetic(), partition)
+    write_partition(path, build_partition(partition, prepared, range(1), 0, clients), {})
+    members = read_partition(path, 0, clients)
     first = members.population.all_rows.ends[100]
     assert members.public.tolist() == list(range(first, first + 15))
     assert members.server_validation.tolist() == list(range(first + 15, first + 55))
@@ -268,14 +271,11 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
 # ----------------------------------------------------------------------------------- refusals
 
 
-def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
+def test_few_clients_are_divided_as_of_any_data_set():
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
         assert population_of(synthetic(), partition) is None
     assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
-    prepared = prepared_in(tmp_path, synthetic())
-    plain = build_partition(natural(30), prepared, range(1), 0)
-    assert plain.equals(partition_table_of(synthetic(), natural(30), prepared, range(1), 0))
 
 
 def test_what_would_look_at_all_clients_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.component_notation import parse
+from fedrepro.core.component_notation import read
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.params import SAFE, read_signature, render
@@ -57,7 +57,7 @@ VALUES = st.fixed_dictionaries(
 @given(VALUES)
 def test_parse_is_the_inverse_of_token_which_is_safe_in_a_path(values):
     spec = COMPONENT.spec(values)
-    again = parse(KNOWN, spec.token)
+    again = read(KNOWN, spec.token, exact=True)
     assert (again, again.values, again.resolved) == (spec, spec.values, spec.resolved)
     assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
 
@@ -123,7 +123,7 @@ def test_settings_listed_one_by_one_are_those_of_their_token(settings):
         return
     spec = COMPONENT.paired({}, settings)
     assert list(spec.expand()) == each
-    assert parse(KNOWN, spec.token) == spec
+    assert read(KNOWN, spec.token, exact=True) == spec
     assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
 
 
@@ -167,7 +167,7 @@ def test_pairs_and_every_combination_of_the_same_lists_are_two_things():
 )
 def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
     with pytest.raises(FedreproError, match=sentence.replace("+", r"\+")):
-        parse(KNOWN, token)
+        read(KNOWN, token, exact=True)
 
 
 @pytest.mark.parametrize(

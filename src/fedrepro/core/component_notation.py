@@ -149,22 +149,13 @@ def method_of(setting: str) -> str:
     return setting.partition(";")[0].partition("+")[0]
 
 
-def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component, with its parameters, that a token such as fedavg+lr~0.1 means.
-
-    Raises:
-        FedreproError: `Spec.token` writes it in another way, such as without a default value.
-    """
-    spec = read(components, token, kind)
-    if spec.token == token:
-        return spec
-    raise FedreproError(f"{kind} token '{token}' is not in canonical form; write '{spec.token}'")
-
-
-def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
+def read(
+    components: Mapping[str, Component], token: str, kind: str = "component", exact: bool = False
+) -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    Parameters may be in any order. `components` are all of this `kind` (such as method), by name.
+    `components` are all of this `kind` (such as method), by name. Parameters may be in any order
+    unless `exact`, which raises for a text that differs from `Spec.token`.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
@@ -174,17 +165,18 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component, paired = components[name], ""
+    component, count = components[name], None
     for pair in pairs:
         key, _, text = pair.partition("~")
         if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
-            paired = text
+            count = int(text) if text.isdecimal() else 0
         elif key in component.params:
             values[key] = component.params[key].read_list(text, where)
         else:
             raise unknown("parameter", key, component.params, where)
-    if not paired:
-        return component.spec(values)
-    return component.listing(values, int(paired) if paired.isdecimal() else 0, where)
+    spec = component.spec(values) if count is None else component.listing(values, count, where)
+    if exact and spec.token != token:
+        raise FedreproError(f"{where} is not in canonical form; write '{spec.token}'")
+    return spec

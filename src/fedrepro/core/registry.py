@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.component_notation import parse, read, simple
+from fedrepro.core.component_notation import read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.paper_files import modules_in, modules_of_papers
+from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import Param
 from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
@@ -62,10 +62,9 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
-_loaded: set[str] = set()
-# the components of each file outside the package, and whether installed packages were loaded
-_of_file: dict[str, list[tuple[str, str]]] = {}
-_installed: list[bool] = []
+_loaded: set[str] = set()  # kinds, and INSTALLED
+INSTALLED = "components of installed packages"
+_of_file: dict[str, list[tuple[str, str]]] = {}  # kinds and names, by file outside the package
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,7 +124,12 @@ def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, such as method; return these by name."""
     if kind not in _loaded:
         _loaded.add(kind)  # before their import, since they may ask for components
-        modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
+        of_papers = [
+            f"{PAPERS}.{paper}.{kind}s"
+            for paper, folder in paper_names().items()
+            if (folder / f"{kind}s").is_dir()
+        ]
+        modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
         try:
             for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
                 importlib.import_module(module)
@@ -155,9 +159,8 @@ def model_in(word: str) -> str:
 
     def models_of(path: str) -> list[str]:
         components("model")
-        path = os.path.abspath(path)
-        same = [file for file in plugins.configured_files() if os.path.abspath(file) == path]
-        return [name for f in same for kind, name in _of_file.get(f, ()) if kind == "model"]
+        same = [of for f, of in _of_file.items() if os.path.abspath(f) == os.path.abspath(path)]
+        return [name for of in same for kind, name in of if kind == "model"]
 
     for name in models_of(path):  # the whole file may be named already
         if _found["model"][name].fn.__name__ == asked[0]:
@@ -175,12 +178,12 @@ def components_of(file: str) -> list[Component]:
 
 def _bring_outside() -> None:
     """Register components of installed packages and configured files; remove other files' ones."""
-    if not _installed:
-        _installed.append(True)  # before they are loaded, since they may ask for components
+    if INSTALLED not in _loaded:
+        _loaded.add(INSTALLED)  # before they are loaded, since they may ask for components
         try:
             plugins.load_installed()
         except FedreproError:
-            _installed.clear()
+            _loaded.discard(INSTALLED)
             raise
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
@@ -273,20 +276,17 @@ def _has_torch(file: str) -> bool:
 
 def parse_token(kind: str, token: str) -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
-    return _single(parse(components(kind), token, kind))
+    return read_token(kind, token, exact=True)
 
 
-def read_token(kind: str, token: str) -> Spec:
+def read_token(kind: str, token: str, exact: bool = False) -> Spec:
     """Return the component, with its parameters, that a text such as dirichlet+alpha~0.1 means.
 
-    Parameters in any order, and values equal to defaults, which `parse_token` refuses, are allowed.
+    `exact` refuses parameters in another order, and values equal to defaults.
     """
-    return _single(read(components(kind), token, kind))
-
-
-# a token may stand for several settings of a method, but of nothing else
-def _single(spec: Spec) -> Spec:
-    return spec if spec.kind == "method" else spec.single()
+    spec = read(components(kind), token, kind, exact)
+    # a token may stand for several settings of a method, but of nothing else
+    return spec if kind == "method" else spec.single()
 
 
 CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.component_notation import parse
-from fedrepro.core.registry import components
+from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Arg, Spec
 from fedrepro.data.prepared import SPLITS, Arrays
 
@@ -30,7 +29,7 @@ def feature_spec(text: str) -> Spec:
     """Return the feature extractor that `text` names: convnet.epochs-20 is convnet, epochs = 20."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
-    return parse(components("feature"), token).single(f"features '{text}'")
+    return parse_token("feature", token)
 
 
 def resolved_features(dataset: Spec) -> str:

@@ -2,15 +2,20 @@
 
 A partition component assigns every training example to a client. Here its result is checked,
 validation examples are dealt out alike, and all trials become one table, with numbers on the skew.
+
+A data set whose component declares a `population` stores its first clients as arrays, and generates
+the examples of any client from the client's number, so that there may be millions of clients. If
+partition `natural` has more clients than are stored, a client costs nothing until it is drawn.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -19,7 +24,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
-from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.holdout_kinds import HOLDOUTS
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
@@ -32,6 +36,110 @@ KIND = "partition"
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
 ROWS_AT_ONCE = 2**17  # of a file that is read
+SHOWN = 100  # clients of a population whose labels stand for those of all, in numbers on skew
+
+
+class ClientRows(Sequence[np.ndarray]):
+    """The row numbers of each client's training examples: item j is int64 (n_j,), ascending.
+
+    sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
+    another; without `values` the rows of client 0 are 0 to n_0 - 1, client 1's follow, and so on.
+    """
+
+    def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
+        self.ends = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=self.ends[1:])
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, client: int | slice) -> Any:
+        if isinstance(client, slice):
+            return [self[j] for j in range(len(self))[client]]
+        at = range(len(self))[client]
+        first, last = int(self.ends[at]), int(self.ends[at + 1])
+        if self.values is None:
+            return np.arange(first, last)
+        return self.values[first:last].astype(np.int64)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Return the number of examples of each client: int64 (J,)."""
+        return np.diff(self.ends)
+
+
+def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the number of examples of each client, int64 (J,), from each client's row numbers."""
+    if isinstance(rows, ClientRows):
+        return rows.sizes
+    return np.array([len(client_rows) for client_rows in rows], np.int64)
+
+
+class ClientGenerator(Protocol):
+    """Generates any client's examples from its index; the first `kept` clients are also stored.
+
+    `sizes` are the numbers of training examples, at least 1, of the first clients: int64 (J,).
+    `examples` are a client's training inputs (n, D), in the data set's dtype, and labels (n,).
+    """
+
+    @property
+    def kept(self) -> int: ...
+
+    def sizes(self, clients: int) -> np.ndarray: ...
+
+    def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Population:
+    """Millions of clients whose examples are generated on demand by `made`, instead of stored.
+
+    clients: how many clients train, from client 0 on. public, validation: how many examples the
+    server has, of the next clients, which do not train. Rows are numbered client after client.
+    """
+
+    made: ClientGenerator
+    clients: int
+    public: int = 0
+    validation: int = 0
+
+    @cached_property
+    def all_rows(self) -> ClientRows:
+        """Return the row numbers of each client: of clients that train, then of the server's."""
+        return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
+
+    @cached_property
+    def train(self) -> ClientRows:
+        """Return the row numbers of each client that trains."""
+        return ClientRows(self.all_rows.sizes[: self.clients])
+
+
+def population_of(dataset: Spec, partition: Spec) -> Population | None:
+    """Return the clients of a partition if the data set generates them on demand, else None.
+
+    Raises:
+        FedreproError: a parameter of the partition would need the examples of all clients.
+    """
+    make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
+    if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
+        return None
+    made: ClientGenerator = make(dataset.values)
+    if clients <= made.kept:
+        return None
+    wrong = {
+        "pick": partition["pick"] != "first",
+        "min_examples": partition["min_examples"] > 1,
+        "validation_at": bool(partition["validation"]) and partition["validation_at"] != "server",
+    }
+    if keys := [key for key, is_wrong in wrong.items() if is_wrong]:
+        raise FedreproError(
+            f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
+            f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
+            f"{made.kept} clients that the data set keeps, or fewer"
+        )
+    public, validation = (cast(int, partition[key]) for key in ("public", "validation"))
+    return Population(made, clients, public, validation)
 
 
 @dataclass(frozen=True)
@@ -93,31 +201,25 @@ class PartitionIndices:
         return held
 
 
-def partition_table_of(
-    dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
+def build_partition(
+    spec: Spec, prepared: Prepared, trials: range, seed: int, population: Population | None = None
 ) -> pa.Table:
-    """Return the table of partition `spec`: trial, client, split and index of each example.
-
-    See `build_partition`. Clients generated on demand have no rows; skew is that of the first 100.
-    """
-    if (population := population_of(dataset, spec)) is None:
-        return build_partition(spec, prepared, trials, seed)
-    skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
-    return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
-
-
-def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
     Types: int32, int32, string (train, validation, …), int32. Held-out training examples are drawn
     first, uniformly, and are equal for all partitions in a trial; client is -1 for examples at the
     server. Validation examples are dealt to clients in proportion to training examples, by class,
-    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`.
+    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`. A `population`
+    has no rows, and the skew of its first 100 clients.
 
     Raises:
         FedreproError: a client or a class has no training examples.
     """
     names = prepared.classes
+    if population:
+        shown = [population.made.examples(j)[1] for j in range(min(SHOWN, population.clients))]
+        skew = skew_of(np.array([np.bincount(labels, minlength=len(names)) for labels in shown]))
+        return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
@@ -161,7 +263,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
                 held[name] = owned(owner, rows)
         parts.append(_rows(trial, held))
         noise = None if split.noise is None else split.noise.tolist()
-        skew = asdict(skew_of(_counts(left, split)))
+        skew = skew_of(_counts(left, split))
         about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
     return _table(parts, list(trials), about)
 
@@ -195,20 +297,23 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
-def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return each client's examples in one trial, read from the file or generated on demand."""
-    if (population := population_of(dataset, partition)) is None:
-        return read_partition(path, trial)
-    _noise(path, trial)
-    public, held = population.holdout_rows()
-    return PartitionIndices(
-        population.train, (), public=public, server_validation=held, population=population
-    )
+def read_partition(
+    path: Path | str, trial: int, population: Population | None = None
+) -> PartitionIndices:
+    """Read each client's examples in one trial from a partition's file; raise for other trials.
 
-
-def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise for other trials."""
-    noise = _noise(path, trial)
+    Those of a `population` are generated on demand.
+    """
+    source = artifacts.read_source(path, KIND)
+    if trial not in source.get("trials", ()):
+        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
+    if population:
+        first = int(population.all_rows.ends[population.clients])
+        cut = first + population.public
+        public, aside = np.arange(first, cut), np.arange(cut, cut + population.validation)
+        return PartitionIndices(population.train, (), None, public, aside, population=population)
+    noise = source["noise"][source["trials"].index(trial)]
+    variances = None if noise is None else np.array(noise)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
@@ -235,17 +340,9 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
         owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(train, held("validation"), noise, public, server_validation, validation)
-
-
-def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Return the variance of each client's input noise in a trial, float64 (J,), or None."""
-    source = artifacts.read_source(path, KIND)
-    if trial not in source.get("trials", ()):
-        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
-    # files of before there was noise do not speak of it
-    noise = source.get("noise", [None] * len(source["trials"]))[source["trials"].index(trial)]
-    return None if noise is None else np.array(noise)
+    return PartitionIndices(
+        train, held("validation"), variances, public, server_validation, validation
+    )
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -18,7 +18,7 @@ Arrays = Mapping[str, np.ndarray]  # by the names of tensors
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.data.client_rows import Population
+    from fedrepro.data.partition_files import Population
     from fedrepro.networks.network import Network
 
 
