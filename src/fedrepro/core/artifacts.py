@@ -124,10 +124,7 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that a file is missing or damaged, for the reason `why`.
-
-    It asks the user to delete the file or, if given, the folder `remove`.
-    """
+    """Return the error that a file, or what is in the folder `remove`, is missing or damaged."""
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -145,10 +142,8 @@ def one_line(error: object) -> str:
 def atomic(path: Name) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed. Temporary files that killed processes left for this path are removed.
-
-    Raises:
-        FedreproError: the disk is full or read-only, or the target is not a file.
+    Links are followed. Temporary files that killed processes left for this path are removed. Raises
+    FedreproError if the disk is full or read-only, or the target is not a file.
     """
     path = target_of(path)
     folder, temporary = path.parent, path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -233,7 +228,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise FedreproError, before anything is computed, if a command must not write to `path`.
+    """Raise FedreproError if a command must not write to `path`, before anything is computed.
 
     It is a folder or a device, its name ends in none of `suffixes`, or the command reads it.
     """
@@ -342,24 +337,19 @@ def write_table(
 ) -> None:
     """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
-    Args:
-        path: where to write.
-        table: the table or its columns; or tables of one schema, which become row groups of a file
-            that may exceed the memory and is not compressed.
-        kind: what the table holds, such as metrics; reading asks for it.
-        provenance: what the table was computed from and by; see `core.provenance`.
-        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
+    table: a table or its columns; or tables of one schema, which become row groups of a file that
+    may exceed the memory and is not compressed. kind: what it holds, such as metrics; reading asks
+    for it. compact: whether to compress more, for a repository: slower, a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    about = {
-        "kind": kind,
-        "schema": str(SCHEMA_VERSION),
-        "provenance": json.dumps(provenance, sort_keys=True),
-        "place": place_of(path),
+    metadata = {
+        "fedrepro.kind": kind,
+        "fedrepro.schema": str(SCHEMA_VERSION),
+        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
+        "fedrepro.place": place_of(path),
     }
-    metadata = {f"fedrepro.{key}": text for key, text in about.items()}
     many = isinstance(table, Iterator)
     if isinstance(table, Mapping):
         table = pa.table(dict(table))

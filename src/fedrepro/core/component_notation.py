@@ -74,17 +74,17 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
     wanted = simple(name)
     keys = [key for key in known if simple(key) == wanted]
     fields = [item for item in FIELD_NAMES if simple(item.name) == wanted and item.method in known]
-    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
-    if not keys and fields:
+    if fields and not keys:
         return fields[0]
+    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
     found = keys or labels
     return FieldName(name, found[0]) if len(found) == 1 else None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method among `known` (by name) that `name` stands for, as `method_called` does.
+    """Return `method_called`; raise, naming its place `where`, if there is none.
 
-    Raise, naming its place `where`, if it is unknown or also sets local training, as FedSGD does.
+    Also raise if the name sets local training as well, as FedSGD does.
     """
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)

@@ -70,21 +70,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def register(
-    kind: str,
-    name: str,
-    /,
-    version: int = 1,
-    common: Callable[..., Any] | None = None,
-    **meta: Any,
+    kind: str, name: str, /, version: int = 1, common: Callable[..., Any] | None = None, **meta: Any
 ) -> Callable[[F], F]:
     """Register the decorated function as a component, so that configurations can name it.
 
-    Args:
-        kind: the kind of the component: dataset, partition, model, training, graph and so on.
-        name: the component's name, which no other component of the kind may have.
-        version: a number to raise whenever results change; a hash of a user's file is added.
-        common: a function whose parameters the component has in addition.
-        meta: further properties, which depend on the kind.
+    kind: dataset, partition, model, training, graph and so on; `name` is unique among it. version:
+    a number to raise whenever results change; a hash of a user's file is added. common: a function
+    whose parameters the component has in addition. meta: further properties, which depend on kind.
     """
     require_several(kind, name, files=meta.get("files"))
 
@@ -94,12 +86,10 @@ def register(
             both = (_found[kind][name], component)
             files = " and ".join(os.path.relpath(item.file) for item in both if item.file)
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
-        digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
-        # results of a file outside the package may change with any change of it
-        ours = fn.__module__.startswith("fedrepro.")
-        component = replace(
-            component, version=version if ours else f"{version}-{digest}", digest=digest
-        )
+        # as it was loaded, whatever is on disk later
+        component = replace(component, digest=digest_of_file(component.file))
+        if not fn.__module__.startswith("fedrepro."):  # any change of its file may change results
+            component = replace(component, version=f"{version}-{component.digest}")
         if taken := sorted(component.own_params.keys() & component.common_params.keys()):
             raise FedreproError(
                 f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"

@@ -80,17 +80,12 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run settings by successive halving; return the round after which each setting stopped.
+    """Run `settings` numbered settings by successive halving over a declared number of `rounds`.
 
-    Settings are numbered from 0; settings that ran to the end are not in the result.
-
-    Args:
-        settings: the number of settings of hyperparameters.
-        rounds: the declared number of rounds.
-        score: a function of (setting, round) that runs it up to this round and returns its score.
+    `score` runs a setting up to a round, and returns its score. The result has, for each setting
+    that did not run to the end, the round after which it stopped.
     """
-    left = list(range(settings))
-    stopped: dict[int, int] = {}
+    left, stopped = list(range(settings)), dict[int, int]()
     for rung in rungs(rounds):
         if len(left) == 1:
             break

@@ -82,10 +82,8 @@ class Component:
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
-        except FedreproError:
-            raise
         except Exception as error:
-            if not (fault := own_fault(error)):
+            if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
         self.require_declared(files, args)
@@ -215,11 +213,6 @@ class Spec:
     def own(self) -> dict[str, Value]:
         """Return the values of the parameters that the component's own function takes, by name."""
         return {key: self.values[key] for key in self.component.own_params}
-
-    @property
-    def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that all components of this kind have, by name."""
-        return {key: self.values[key] for key in self.component.common_params}
 
     @property
     def recorded_values(self) -> dict[str, Value]:
