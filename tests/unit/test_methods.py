@@ -221,7 +221,7 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     [
         ({"kind": "one-shot"}, "did you mean 'one_shot'"),
         ({"kind": "one_shot", "needs": {"everything"}},
-         r"known needs are .*client_answers.*rounds"),
+         r"unknown need .everything. in method .x.: .*client_answers.*rounds"),
     ],
 )  # fmt: skip
 def test_a_kind_or_a_need_that_there_is_not_is_a_sentence(declared, sentence):

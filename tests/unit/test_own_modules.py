@@ -300,7 +300,7 @@ def test_ensembles_take_perceptrons_of_different_widths(method):
     for one, state in zip(made, ensemble.state_dicts(), strict=True):
         one.load_state_dict(state, strict=True)
         assert all(torch.equal(value, state[key]) for key, value in one.state_dict().items())
-    assert ensemble.parameters == sum(p.numel() for one in made for p in one.parameters())
+    assert ensemble.trained() == sum(p.numel() for one in made for p in one.parameters())
     if method == "uniform_ensemble":
         assert torch.allclose(scores(ensemble), sum(map(plain, made)) / 3, atol=1e-6)
 

@@ -19,11 +19,7 @@ from fedrepro.core.errors import FedreproError, disk_error
 from fedrepro.data.raw_files import largest_unpacked
 
 # how a packed file begins, and what reads it
-PACKINGS: dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}
+PACKINGS: Any = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 # what macOS adds to an archive: resource forks, and how the Finder shows a folder
 OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
@@ -34,12 +30,8 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` is a function that chooses archived files by name; by default all are unpacked.
-
-    Raises:
-        FedreproError: the archive is missing or damaged, unpacks to more bytes than
-            config/datasets.csv allows, or has a path, link or device outside the folder; or the
-            disk is full.
+    `wanted` chooses archived files by name. Raises FedreproError if the archive is damaged, unpacks
+    to more bytes than config/datasets.csv allows, or has a path, link or device outside the folder.
     """
 
     def unpack(sizes: dict[str, int], read: Callable[[str], IO[bytes] | None]) -> None:
@@ -73,11 +65,8 @@ def unpack_archive(
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
-    A file that is not compressed is opened as it is.
-
-    Raises:
-        FedreproError: the file is missing or damaged, or has more bytes, decompressed, than
-            config/datasets.csv allows; or the disk is full.
+    Other files are opened as they are. Raises FedreproError for a damaged file, and for more bytes
+    than config/datasets.csv allows.
     """
     most = largest_unpacked(name, path)
     with temporary_folder() as folder, _saying_damage(path):

@@ -238,9 +238,8 @@ def write_prepared(
 def load_prepared(folder: Path | str) -> Prepared:
     """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
-    Raises:
-        FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
-            version or folder. Damage within an array is found when the array is used.
+    Raises FedreproError if a file is not as `dataset.json` says, or was written for another version
+    or folder. Damage within an array is found when the array is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -301,8 +300,7 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`,
-    unless examples have the given `shape`; `rng` is the trial's key.
+    Methods distil on them. Raises, naming `who`, unless examples have this `shape`.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

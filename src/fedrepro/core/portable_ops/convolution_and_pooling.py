@@ -7,11 +7,9 @@ So a convolution needs no unfolded copy. An element is summed as in `matrix_prod
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from fedrepro.core.portable_ops import matrix_products
 from fedrepro.core.portable_ops.matrix_products import (
@@ -25,7 +23,6 @@ from fedrepro.core.portable_ops.matrix_products import (
     cgutils,
     loop,
     named_after,
-    numba_types,
     tile,
     written,
 )
@@ -78,16 +75,7 @@ def _multiply_at(
 named_after(_multiply_at, [matrix_products])
 
 
-@cache
-def multiplier_at(dtype: str) -> Any:
-    """Return the compiled code that `product_at` calls by address, for "float32" or "float64"."""
-    size = types.intp
-    matrix = numba_types.CPointer(getattr(types, dtype)), size
-    signature = types.void(
-        *matrix, *matrix, *matrix, size, *matrix, size, numba_types.CPointer(types.int64),
-        *[size] * 4,
-    )  # fmt: skip
-    return by_address(_multiply_at, signature, dtype)
+multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn")
 
 
 @written

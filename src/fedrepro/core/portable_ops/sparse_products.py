@@ -8,11 +8,10 @@ in a fixed order; without its zeros such a chain gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from fedrepro.core.portable_ops import matrix_products
 from fedrepro.core.portable_ops.matrix_products import (
@@ -26,7 +25,6 @@ from fedrepro.core.portable_ops.matrix_products import (
     cgutils,
     loop,
     named_after,
-    numba_types,
     written,
 )
 
@@ -48,23 +46,17 @@ class _Tile(Vectors):
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
         """Write code that branches by a tile's form, `kind`: one(form, part) writes each branch.
 
-        `part` are indices of vectors. A form is v for a row of up to 10, 9 + r for r rows of one.
+        A form is v for a row of up to 10 vectors, 9 + r for r rows of one. `part` are indices of
+        those that fit into CPU registers.
         """
 
         def whole(case: int) -> None:
-            for part in self.parts(case):
-                one(case, part)
+            count = case if case <= VECTORS else case - VECTORS + 1
+            each = -(-count // -(-count // HELD))
+            for first in range(0, count, each):
+                one(case, range(first, min(first + each, count)))
 
         by_height(self.builder, kind, CASES, whole)
-
-    def parts(self, kind: int) -> list[range]:
-        """Split the indices of a tile's vectors into ranges that each fit into CPU registers.
-
-        `kind` is the tile's form: v for a row of up to 10 vectors, or 9 + r for r rows of one.
-        """
-        count = kind if kind <= VECTORS else kind - VECTORS + 1
-        each = -(-count // -(-count // HELD))
-        return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
         """Write LLVM code for pointers to the vectors `part` of a tile at `first`.
@@ -140,15 +132,7 @@ def _multiply_sparse(
 named_after(_multiply_sparse, [matrix_products])
 
 
-@cache
-def sparse_multiplier(dtype: str) -> Any:
-    """Return the code that `sparse_product` calls by address, compiled for type `dtype`."""
-    number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
-    size = types.intp
-    signature = types.void(
-        number, size, number, size, place, place, number, place, place, *[size] * 4
-    )
-    return by_address(_multiply_sparse, signature, dtype)
+sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn")
 
 
 @written
