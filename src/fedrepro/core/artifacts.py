@@ -228,10 +228,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise FedreproError if a command must not write to `path`, before anything is computed.
-
-    It is a folder or a device, its name ends in none of `suffixes`, or the command reads it.
-    """
+    """Raise if `path` is no file, ends in none of `suffixes`, or is one of those to `read`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")

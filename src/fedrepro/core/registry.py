@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -187,16 +188,16 @@ def _bring_outside() -> None:
 def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
 
-    def known() -> dict[str, dict[str, Component]]:
-        return {kind: dict(by_name) for kind, by_name in _found.items()}
+    def new() -> list[tuple[str, str]]:
+        return [(k, name) for k, found in _found.items() for name in found if name not in before[k]]
 
-    before = known()
+    before = {kind: set(found) for kind, found in _found.items()}
     _of_file[file] = []  # it may ask for components while it is loaded
     try:
         # names that the package has are refused, so its components come first
         for kind in KINDS:
             components(kind)
-        before = known()
+        before = {kind: set(found) for kind, found in _found.items()}
         if plugins.OF_CLASS.search(file) or _has_torch(file):
             importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
@@ -207,12 +208,11 @@ def _load(file: str) -> None:
             register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, plugins.module_of(file))
             )
-        for kind, by_name in known().items():
-            for name in [name for name in by_name if name not in before[kind]]:
-                if not asked or (kind, name) == ("model", asked[0]):
-                    _of_file[file].append((kind, name))
-                else:  # other components of the file are not asked for
-                    del _found[kind][name]
+        for kind, name in new():
+            if not asked or (kind, name) == ("model", asked[0]):
+                _of_file[file].append((kind, name))
+            else:  # other components of the file are not asked for
+                del _found[kind][name]
         if not _of_file[file]:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
@@ -221,9 +221,8 @@ def _load(file: str) -> None:
             _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
-        for kind, by_name in before.items():
-            _found[kind].clear()
-            _found[kind].update(by_name)
+        for kind, name in new():
+            del _found[kind][name]
         raise
 
 
@@ -257,11 +256,9 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
 
 def _has_torch(file: str) -> bool:
-    try:
-        with open(file, encoding="utf-8") as text:
-            return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
-    except (OSError, ValueError):  # reported when it is loaded
-        return False
+    with suppress(OSError, ValueError), open(file, encoding="utf-8") as text:  # reported on loading
+        return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
+    return False
 
 
 def parse_token(kind: str, token: str) -> Spec:
@@ -270,10 +267,7 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str, exact: bool = False) -> Spec:
-    """Return the component, with its parameters, that a text such as dirichlet+alpha~0.1 means.
-
-    `exact` refuses parameters in another order, and values equal to defaults.
-    """
+    """Return what a text such as dirichlet+alpha~0.1 means; see `component_notation.read`."""
     spec = read(components(kind), token, kind, exact)
     # a token may stand for several settings of a method, but of nothing else
     return spec if kind == "method" else spec.single()
@@ -326,13 +320,10 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
     name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
-    if not name and called.endswith(".py") and kind != "model":
-        raise FedreproError(
-            f"{what} '{word}' is a file: set FEDREPRO_COMPONENTS={called} and give the name that "
-            "it registers"
-        )
     if not name and called.endswith(".py"):
-        raise FedreproError(f"{what} '{word}' names no class: write it as {called}:Net")
+        fix = f"is a file: set FEDREPRO_COMPONENTS={called} and give the name that it registers"
+        fix = f"names no class: write it as {called}:Net" if kind == "model" else fix
+        raise FedreproError(f"{what} '{word}' {fix}")
     if not name:
         raise unknown(what, called, names)
     entry = {"name": name, **values}

@@ -152,24 +152,19 @@ class Component:
         columns: dict[str, Value] = {}
         for key, param in self.params.items():
             column = tuple(spec.values[key] for spec in specs)
-            if all(value == column[0] for value in column):
-                columns[key] = column[0]
-            elif param.many:
+            differs = any(value != column[0] for value in column)
+            if differs and param.many:
                 raise FedreproError(
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
-            else:
-                columns[key] = typing.cast(tuple[Scalar, ...], column)
+            columns[key] = typing.cast(tuple[Scalar, ...], column) if differs else column[0]
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
         """Return a Spec of `count` settings: the i-th has items i of lists; errors name `where`."""
-        lists = {
-            key: value
-            for key, value in values.items()
-            if isinstance(value, list) and not (key in self.params and self.params[key].many)
-        }
+        many = {key for key, param in self.params.items() if param.many}
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
         if not lists or any(len(items) != count for items in lists.values()):
             raise FedreproError(
                 f"{self.where(where)} does not list {count} settings: give each "

@@ -35,8 +35,7 @@ class CheckedLoader(LOADER):  # type: ignore[misc]
 def parse_yaml(text: str) -> Any:
     """Return the plain values (dicts, lists, numbers, texts) of a YAML text.
 
-    Raises:
-        ValueError: the text is not YAML, nests more than 100 lists or has a key twice in a mapping.
+    Raises ValueError if it is not YAML, nests more than 100 lists or has a key twice in a mapping.
     """
     try:
         depth = 0

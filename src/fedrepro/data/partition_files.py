@@ -118,8 +118,7 @@ class Population:
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
     """Return the clients of a partition if the data set generates them on demand, else None.
 
-    Raises:
-        FedreproError: a parameter of the partition would need the examples of all clients.
+    Raises FedreproError if a parameter of the partition would need the examples of all clients.
     """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
@@ -211,9 +210,6 @@ def build_partition(
     server. Validation examples are dealt to clients in proportion to training examples, by class,
     or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`. A `population`
     has no rows, and the skew of its first 100 clients.
-
-    Raises:
-        FedreproError: a client or a class has no training examples.
     """
     names = prepared.classes
     if population:
@@ -271,10 +267,7 @@ def build_partition(
 def _table(
     parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
 ) -> pa.Table:
-    """Return a partition as a table of trial, client, split and index, with `about` as metadata.
-
-    `parts` has the rows of each trial, int64 (4, n); `about` its `redraws`, `skew` and `noise`.
-    """
+    """Return the table: `parts` has the rows of each trial, int64 (4, n); `about` the metadata."""
     import pyarrow as pa
 
     trial, client, code, index = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)

@@ -71,10 +71,8 @@ def inner(function: Function) -> Any:
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that chooses what to call by its first argument's type.
 
-    Args:
-        plain: the function to call for all types that are not in `kinds`.
-        kinds: the function to call for each class of named tuple.
-        field: the field of the first argument whose type decides; '' for the argument's own type.
+    `kinds` has the function for each class of named tuple; `plain` is that for all others. The type
+    is that of the argument's `field`, or of the argument itself.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
