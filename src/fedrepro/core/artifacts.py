@@ -108,10 +108,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a pipeline stage's folder on, such as train/x; else "".
-
-    Result files hold it, so that a file copied to a wrong folder is noticed.
-    """
+    """Return `path` from a stage's folder on, such as train/x, which result files hold; else ""."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -302,9 +299,8 @@ def json_text(value: Mapping[str, Any]) -> str:
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
-    `keys` are what an object must have, with the types of values. Raises FedreproError, which asks
-    to delete the file or the folder `remove`, if the file is missing, damaged or lacks a key, or is
-    of the present schema version and has no checksum.
+    `keys` are what an object must have, with the types of values. Errors ask to delete the file, or
+    the folder `remove`. Files of before there were checksums are read.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -371,10 +367,7 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Yield a table (parquet) that this package wrote, as an open file.
-
-    Raises FedreproError if damaged, not of `kind` (None: any), or of another version or folder.
-    """
+    """Yield an open table of this package; raise if it is damaged or not of `kind` (None: any)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -82,10 +82,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return `method_called`; raise, naming its place `where`, if there is none.
-
-    Also raise if the name sets local training as well, as FedSGD does.
-    """
+    """Return `method_called`; raise, naming `where`, for none, and for one that sets training."""
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:

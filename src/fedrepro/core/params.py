@@ -43,10 +43,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a component such as a method, as read from the signature of its function.
-
-    many: whether the parameter's value is a list. optional: whether the value may be None.
-    """
+    """A parameter of a component. many: its value is a list. optional: the value may be None."""
 
     name: str
     type: type[int] | type[float] | type[bool] | type[str]

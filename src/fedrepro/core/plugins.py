@@ -125,7 +125,7 @@ def load_file(file: str) -> Any:
 
 
 def module_of(file: str) -> str:
-    """Return the module name under which a user's file is loaded, made from a hash of its path."""
+    """Return the name under which a user's file is loaded, made from a hash of its path."""
     path = os.path.abspath(OF_CLASS.split(file)[0])
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
 

@@ -140,10 +140,7 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the model class that a text such as nets.py:Net names; return the model's name.
-
-    The name is that of its decorator, or else the class's in small letters; "" for other texts.
-    """
+    """Load the class that a text such as nets.py:Net names; return the model's name, or ""."""
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
@@ -294,10 +291,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component that a user's text means, such as 2nn+norm~batch or dirichlet:0.1.
-
-    The text is a token, but may begin with a short name, or a class of a file: nets.py:Net.
-    """
+    """Return what a user's text means: a token whose name may be any word that `entry_of` takes."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:

@@ -63,10 +63,7 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return the rounds, rounded up, after which successive halving stops the worse half.
-
-    They are 1/8, 1/4, 1/2 of `rounds`, none for 0; at two equal ones settings are halved twice.
-    """
+    """Return 1/8, 1/4, 1/2 of `rounds`, rounded up, at which the worse half stops; none for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 

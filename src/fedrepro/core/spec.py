@@ -75,10 +75,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call this component's function; raise unless its result is of the type `expected`.
-
-        Also raise FedreproError if a user's file fails, or reads files that it did not declare.
-        """
+        """Call the function; raise if a user's file fails, or the result is not `expected`."""
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
@@ -96,10 +93,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise FedreproError if a user's component opened `files` and declares no `reads` of them.
-
-        `files` are absolute paths. Files in folders that it was `given` as arguments are allowed.
-        """
+        """Raise if a user's component opened undeclared `files` outside the folders `given`."""
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
         if path and self.outside and self.kind != "method" and "reads" not in self.meta:

@@ -60,10 +60,7 @@ def normalized(
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
-    """Return a method's state as plain data and tensors, which a `.pt` file can hold.
-
-    Tensors share arrays' memory if possible. Raises FedreproError, naming `place`, for others.
-    """
+    """Return a state as plain data and tensors, for a `.pt` file; errors name `place`."""
     kind = type(value)
     if kind in PLAIN:
         return value

@@ -96,10 +96,7 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that in each of `draws` draws a client had fewer than `least` examples.
-
-    It advises to raise `alpha`, of the partition's Dirichlet draws, and names the trial of `rng`.
-    """
+    """Return the error that in all `draws` draws a client had fewer than `least` examples."""
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -108,10 +105,7 @@ def never_full(
 
 
 def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Give counts[k, j] random examples of class k to client j; return owners, int32 (N,).
-
-    `counts` is int64 (K, J) and must sum to the number of examples of each class.
-    """
+    """Give counts[k, j] random examples of class k to client j; return the owners, int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
     holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
     order = shuffled_by_class(examples.labels, rng.stream("partition"))

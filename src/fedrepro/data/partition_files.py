@@ -241,8 +241,7 @@ def build_partition(
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
         left = examples.taken(rest)
-        split = spec.component.make(Assignment, left, rng, **spec.own)
-        again = split
+        split = again = spec.component.make(Assignment, left, rng, **spec.own)
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
@@ -257,7 +256,10 @@ def build_partition(
                 withheld = examples.taken(rows)
                 owner = _followers(left, split, withheld, rng, "partition-client-validation")
                 held[name] = owned(owner, rows)
-        parts.append(_rows(trial, held))
+        parts += [
+            np.stack(np.broadcast_arrays(trial, owner, SPLITS.index(name), rows))
+            for name, (owner, rows) in held.items()
+        ]
         noise = None if split.noise is None else split.noise.tolist()
         skew = skew_of(_counts(left, split))
         about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
@@ -267,10 +269,12 @@ def build_partition(
 def _table(
     parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
 ) -> pa.Table:
-    """Return the table: `parts` has the rows of each trial, int64 (4, n); `about` the metadata."""
+    """Return the table: `parts` has its rows, int64 (4, n); `about` the metadata of each trial."""
     import pyarrow as pa
 
-    trial, client, code, index = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+    rows = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+    # indices ascend within each split already, and this sort is stable
+    trial, client, code, index = rows[:, np.lexsort((rows[1], rows[0]))]
     provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
     provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
@@ -315,9 +319,8 @@ def read_partition(
             code = split.indices.to_numpy()
             for place, name in enumerate(split.dictionary.to_pylist()):
                 at = of_trial & (code == place)
-                listed[name].append(
-                    np.stack([batch[k].to_numpy()[at] for k in ("client", "index")])
-                )
+                found = [batch[key].to_numpy()[at] for key in ("client", "index")]
+                listed[name].append(np.stack(found))
     owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
     clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
 
@@ -329,13 +332,9 @@ def read_partition(
     if clients == 0 or train.sizes.min() == 0:
         why = f"a client of trial {trial} has no training examples"
         raise artifacts.corrupt_file_error(path, why)
-    public, server_validation = (
-        owned[name][1].astype(np.int64) for name in ("public", "server_validation")
-    )
+    aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(
-        train, held("validation"), variances, public, server_validation, validation
-    )
+    return PartitionIndices(train, held("validation"), variances, *aside, validation)
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -435,18 +434,3 @@ def _followers(
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
     return owner
-
-
-def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return a trial's part of the table, int64 (4, n): trial, client, number of the split, index.
-
-    Splits are numbered 0 train, 1 validation, … (SPLITS). `held` has, by name of the split, the
-    arrays (client, index in the data set) of its examples.
-    """
-    parts = [
-        np.stack([np.full(rows.size, trial), owner, np.full(rows.size, SPLITS.index(name)), rows])
-        for name, (owner, rows) in held.items()
-    ]
-    listed = np.concatenate(parts, axis=1)
-    # indices ascend within each split already, and a stable sort keeps them so
-    return listed[:, np.argsort(listed[1], kind="stable")]
