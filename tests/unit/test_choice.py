@@ -10,9 +10,9 @@ from small_exhibits import small
 
 from fedrepro.api import DISCLOSED
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
-from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
 from fedrepro.numbers.setting_selection import Candidate, candidates, criterion_of, select_setting
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 

@@ -15,8 +15,7 @@ from synthetic import FILES as read_files
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.selection_rules import SELECTION_RULES
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.jobs import TrialBlock, folders_of, whole_blocks
 from fedrepro.planning.plan import Plan

@@ -14,10 +14,16 @@ from small_exhibits import file_of
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.evaluation_schedule import (
+    EvaluationSchedule,
+    better_half,
+    rounds_to_target,
+    rungs,
+    successive_halving,
+    whole_runs,
+)
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.core.registry import parse_token
-from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data import prepared
 from fedrepro.numbers.exhibit_tables import summarise

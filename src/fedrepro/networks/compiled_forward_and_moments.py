@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import (
-    convolution_and_pooling,
-    elementary_functions,
-    sparse_products,
-)
+from fedrepro.core.portable_ops import convolution_and_pooling, elementary_functions
 from fedrepro.core.portable_ops import matrix_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import product_at
 from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
@@ -46,7 +42,6 @@ CALLS = (
     products,
     elementary_functions,
     convolution_and_pooling,
-    sparse_products,
     compiled_convolutions,
     f,
 )

@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE, multiplier_at
+from fedrepro.core.portable_ops.convolution_and_pooling import (
+    LANE_BYTES,
+    NOWHERE,
+    multiplier_at,
+    sparse_multiplier,
+)
 from fedrepro.core.portable_ops.matrix_products import Array
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
-from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier
 from fedrepro.networks.memory_layout import Parts
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of

@@ -22,14 +22,14 @@ from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.holdout_kinds import (
+from fedrepro.data.partition_files import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
+    population_of,
     too_few_examples_error,
     validation_count,
 )
-from fedrepro.data.partition_files import population_of
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import (

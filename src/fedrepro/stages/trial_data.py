@@ -16,13 +16,16 @@ from fedrepro.core.artifacts import corrupt_file_error, read_source, require_sou
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.holdout_kinds import (
+from fedrepro.data.partition_files import (
     HOLDOUTS,
+    PartitionIndices,
     missing_holdout_error,
     missing_validation_error,
+    population_of,
+    read_partition,
+    sizes_of,
     too_few_examples_error,
 )
-from fedrepro.data.partition_files import PartitionIndices, population_of, read_partition, sizes_of
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
