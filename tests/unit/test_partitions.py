@@ -189,7 +189,7 @@ def test_a_partition_that_leaves_a_client_empty_is_refused():
 def test_a_file_with_a_client_without_examples_is_damaged(tmp_path):
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
-    write_table(path, rows, "partition", {"trials": [0]})
+    write_table(path, rows, "partition", {"trials": [0], "noise": [None]})
     with pytest.raises(FedreproError, match="a client of trial 0 has no training examples"):
         read_partition(path, 0)
 
