@@ -204,6 +204,11 @@ class Spec:
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
+    def common(self) -> dict[str, Value]:
+        """Return the values of the parameters that all components of this kind have, by name."""
+        return {key: self.values[key] for key in self.component.common_params}
+
+    @property
     def recorded_values(self) -> dict[str, Value]:
         """Return values to write to files, by name, without newer parameters at their defaults."""
         return {
