@@ -135,6 +135,11 @@ class Population:
         """Return the row numbers of each client that trains."""
         return ClientRows(self.all_rows.sizes[: self.clients])
 
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Count training examples per class for the first 100 clients only: int64 (J, K)."""
+        labels = [self.made.examples(client)[1] for client in range(min(SHOWN, self.clients))]
+        return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
+
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
     """Return the clients of a partition if the data set generates them on demand, else None.
@@ -234,8 +239,7 @@ def build_partition(
     """
     names = prepared.classes
     if population:
-        shown = [population.made.examples(j)[1] for j in range(min(SHOWN, population.clients))]
-        skew = skew_of(np.array([np.bincount(labels, minlength=len(names)) for labels in shown]))
+        skew = skew_of(population.label_counts(len(names)))
         return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
     examples, others = (
         TrainingLabels(
@@ -353,9 +357,9 @@ def read_partition(
     if clients == 0 or train.sizes.min() == 0:
         why = f"a client of trial {trial} has no training examples"
         raise artifacts.corrupt_file_error(path, why)
-    aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
+    public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(train, held("validation"), variances, *aside, validation)
+    return PartitionIndices(train, held("validation"), variances, public, aside, validation)
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
