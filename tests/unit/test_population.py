@@ -39,6 +39,7 @@ from fedrepro.data.partition_files import (
     write_partition,
 )
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.drawings.partition_and_graph_maps import partition_map
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.trial_data import TrialData
@@ -255,6 +256,7 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     clients = population_of(synthetic(), partition)
     write_partition(path, build_partition(partition, prepared, range(1), 0, clients), {})
     members = read_partition(path, 0, clients)
+    assert len(partition_map(prepared, partition, members, 0, 0).counts) == 100
     first = members.population.all_rows.ends[100]
     assert members.public.tolist() == list(range(first, first + 15))
     assert members.server_validation.tolist() == list(range(first + 15, first + 55))
@@ -309,7 +311,7 @@ def test_a_partition_is_read_into_few_bytes_a_client(tmp_path):
         path, rows = tmp_path / f"{clients}.parquet", np.arange(2 * clients, dtype=np.int32)
         split = pa.array(["train"]).take(pa.array(0 * rows))
         columns = {"trial": 0 * rows, "client": rows // 2, "split": split, "index": rows}
-        write_table(path, columns, "partition", {"trials": [0]})
+        write_table(path, columns, "partition", {"trials": [0], "noise": [None]})
         words = [sys.executable, "-c", PEAK + READS, str(path)]
         took.append(int(subprocess.run(words, capture_output=True, check=True).stdout))
     assert (took[1] - took[0]) / 10**6 < 60
