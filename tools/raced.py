@@ -2,9 +2,9 @@
 
     .venv/bin/python tools/raced.py fedavg/fedsgd-against-fedavg
 
-Repeats the race (successive halving, `core/selection_rules.py`) between settings, such as learning
-rates, on recorded validation accuracies of the server: on the mean of all trials, of each half of
-them, and for each trial. The setting that wins the race is compared with the setting whose mean
+Repeats the race (successive halving) between settings, such as learning rates, on recorded
+validation accuracies of the server: on the mean of all trials, of each half of them, and for each
+trial. The setting that wins the race is compared with the setting whose mean
 validation accuracy over the second half of the rounds is best. Prints how often they differ, and
 how many points of final test accuracy the race loses, as a mean over all races and at most.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedrepro.core.selection_rules import SPLIT, successive_halving
+from fedrepro.core.evaluation_schedule import SPLIT, successive_halving
 
 RECORD = Path(__file__).parents[1] / "reports/record"
 NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", "metric", "value")

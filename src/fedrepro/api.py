@@ -1,8 +1,8 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
 A one-shot method or a control (a bound, such as pooled training) is a function of trained models. A
-method in rounds is a class: `Federated`, or on a graph `Decentralised`. A simulation is a function
-of its parameters and an `rng` alone:
+method in rounds is a class, as `Federated`. A simulation is a function of its parameters and an
+`rng` alone:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
@@ -30,7 +30,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component, Spec
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients, GraphNodes
+    from fedrepro.training.federation.clients import Clients
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 
@@ -90,13 +90,11 @@ BUDGET = 8  # settings of a method that a comparison of many methods tries
 class LocalModels:
     """The trained models of J clients, stacked along a first axis: the input of a one-shot method.
 
-    Attributes:
-        model, shape, classes: the architecture, the shape of one example, the number of outputs.
-        tensors: weights by name, float32 (J, *shape of the tensor).
-        label_counts: training examples per client and class, int64 (J, K), if a user gave them.
-        layers: names of the layers, if the models came from state dicts.
-        widths: each client's numbers of hidden units, where clients differ; tensors are then as
-            wide as the widest client's, with zeros behind a client's own units.
+    model, shape, classes: the architecture, the shape of one example, the number of outputs.
+    tensors: weights by name, float32 (J, *shape of the tensor). label_counts: training examples per
+    client and class, int64 (J, K), if a user gave them. layers: names of the layers, if the models
+    came from state dicts. widths: each client's numbers of hidden units, where clients differ;
+    tensors are then as wide as the widest client's, with zeros behind a client's own units.
     """
 
     model: Spec
@@ -187,12 +185,10 @@ class ClientInfo:
 class Report:
     """The measurements of one round.
 
-    Attributes:
-        metrics: a number by name of metric, of METRICS or declared by the method.
-        clients: a number per client by name of metric, arrays (J,); NaN for absent clients.
-        traffic: number and bytes of the round's messages. By default one model to and one from
-            every client that trained, or one network along each edge of a graph.
-        exchanges: how often in this round clients, or nodes, exchanged messages.
+    metrics: a number by name of metric, of METRICS or declared by the method. clients: a number per
+    client by name of metric, arrays (J,); NaN for absent clients. traffic: number and bytes of the
+    round's messages; by default one model to and one from every client that trained, or one network
+    along each edge of a graph. exchanges: how often messages were exchanged in this round.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -236,11 +232,6 @@ class GlobalModel:
     widths: tuple[tuple[int, ...], ...] | None = None
     unseen: Sequence[np.ndarray] | None = None
 
-    @property
-    def parameters(self) -> int:
-        """Count all numbers in the model: weights of networks and gate, running statistics."""
-        return self.trained()
-
     def trained(self, buffers: Collection[str] = ()) -> int:
         """Count the trained parameters: all numbers but those of the tensors in `buffers`."""
         tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
@@ -258,12 +249,8 @@ class GlobalModel:
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
-        Args:
-            layers: names of the layers; by default those in the clients' state dicts, or else those
-                of an `nn.Sequential` of the model's layers.
-
-        Raises:
-            FedreproError: the model is a mixture of several networks.
+        Raises FedreproError for a mixture of several networks. `layers` are names of layers; by
+        default those in the clients' state dicts, or else those of an `nn.Sequential`.
         """
         if self.networks > 1:
             raise FedreproError(
@@ -311,6 +298,9 @@ class Federated(Protocol):
     `init` returns the state before the first round; `round` the next state and the round's
     measurements; `model` the global model, or a model per client if each predicts by its own.
     Results depend on arguments alone. rng.round is the round's number, `rounds` how many are run.
+
+    On a graph, without a server, `GraphNodes` are in the place of `Clients`, and `beliefs` in that
+    of `model`: all N nodes' networks, tensors (N, *shape) by name, under the two keys BELIEFS.
     """
 
     rounds: int
@@ -330,32 +320,12 @@ BELIEFS = ("before", "after")
 Tensors = Mapping[str, np.ndarray]
 
 
-class Decentralised(Protocol):
-    """A method in rounds without a server, whose clients are the N nodes of a graph.
-
-    `init` and `round` are as in `Federated`. `beliefs` returns all nodes' networks, tensors
-    (N, *shape) by name, under two keys: "before" nodes average with their neighbours, and "after".
-    """
-
-    rounds: int
-
-    def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State: ...
-
-    def round(
-        self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
-    ) -> tuple[State, Report]: ...
-
-    def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]: ...
-
-
 @dataclass(frozen=True)
 class Simulated:
     """The measurements of a simulation, a method that needs neither a data set nor models.
 
-    Attributes:
-        rounds: numbers by name of metric for each measured step: one for all N nodes, or an array
-            (N,). The last step's are final.
-        ended: further numbers by name of metric that belong to no step.
+    rounds: numbers by name of metric for each measured step, one for all N nodes or an array (N,);
+    the last step's are final. ended: further numbers by name of metric that belong to no step.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -415,15 +385,11 @@ def method(
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")
-    require_several(
-        "method", name, needs=needs, models=models, trainings=trainings, evaluate=evaluate
-    )
+    several = {"needs": needs, "models": models, "trainings": trainings}
+    require_several("method", name, evaluate=evaluate, **several)
     require_several("grid of method", name, **(grid or {}))
     if strangers := sorted(set(needs) - set(NEEDS)):
-        raise FedreproError(
-            f"method '{name}' needs '{strangers[0]}', which does not exist: known needs are "
-            f"{', '.join(sorted(NEEDS))}"
-        )
+        raise unknown("need", strangers[0], NEEDS, f"method '{name}'")
     if ("client_answers" in needs) != bool(sends):
         raise FedreproError(
             f"method '{name}' must say in a phrase what clients answer (sends=…) if it needs "
@@ -442,9 +408,7 @@ def method(
         name,
         version,
         kind=kind,
-        needs=frozenset(needs),
-        models=frozenset(models),
-        trainings=frozenset(trainings),
+        **{key: frozenset(value) for key, value in several.items()},
         paper=paper,
         label=label or name,
         evaluate=evaluate,

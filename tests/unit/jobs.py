@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core.component_notation import read as read_spec
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from fedrepro.cli.main import main
+from fedrepro.core.component_notation import read as read_spec
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.planning.jobs import TrialBlock

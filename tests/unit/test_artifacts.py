@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core import artifacts
-from fedrepro.core.artifacts import TEMPORARY
-from fedrepro.core.artifacts import remove_left
-from fedrepro.core.artifacts import temporary_folder
 import contextlib
 import errno
 import io
@@ -31,12 +27,15 @@ import pytest
 from fedrepro.cli.main import main
 from fedrepro.core import artifacts, state_and_model_files
 from fedrepro.core.artifacts import (
+    TEMPORARY,
     atomic,
     read_json,
     read_provenance,
     read_source,
     read_table,
+    remove_left,
     target_of,
+    temporary_folder,
     write_array,
     write_json,
     write_table,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.drawings.exhibits.metrics import pair_maps
-from fedrepro.drawings.figure_layout import by_case
 import itertools
 import math
 import re
@@ -20,7 +18,8 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
-from fedrepro.drawings.figure_layout import Line, close_up, figure, rules
+from fedrepro.drawings.exhibits.metrics import pair_maps
+from fedrepro.drawings.figure_layout import Line, by_case, close_up, figure, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.pfnm_atoms import Gaussians, MatchedLayer, gain, novelty, popularity, reward_matrix
+from fedrepro.methods.matching.pfnm_atoms import (
+    Gaussians,
+    MatchedLayer,
+    gain,
+    novelty,
+    popularity,
+    reward_matrix,
+)
 from fedrepro.methods.matching.sequential_matching import Rule, best_columns, match, useful_columns
 
 seeds = st.integers(0, 2**32 - 1)

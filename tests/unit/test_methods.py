@@ -204,7 +204,9 @@ def test_measures_of_one_model_and_of_clients_alone(given):
 def test_a_kind_or_a_need_that_there_is_not_is_a_sentence():
     with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
         method("x", kind="one-shot")
-    with pytest.raises(FedreproError, match=r"known needs are .*client_answers.*rounds"):
+    with pytest.raises(
+        FedreproError, match=r"unknown need .everything. in method .x.: .*client_answers.*rounds"
+    ):
         method("x", kind="one_shot", needs={"everything"})
 
 

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from fedrepro.training.federation.moments_of_patches import patch_moment
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import model_of
@@ -24,7 +25,6 @@ from fedrepro.training.federation.fisher_and_input_moments import (
     input_moments,
     kronecker_factors,
 )
-from fedrepro.training.federation.moments_of_patches import patch_moment
 
 CLASSES, COUNT = 3, 7
 

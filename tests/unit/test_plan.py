@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core.evaluation_schedule import SELECTION_RULES
 import json
 import re
 import subprocess

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.data.partition_files import ClientRows
-from fedrepro.data.partition_files import Population
-from fedrepro.data.partition_files import population_of
-from fedrepro.data.partition_files import read_partition
-from fedrepro.data.partition_files import sizes_of
-from fedrepro.drawings.partition_and_graph_maps import partition_map
 import io
 import subprocess
 import sys
@@ -35,8 +29,17 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
-from fedrepro.data.partition_files import build_partition, write_partition
+from fedrepro.data.partition_files import (
+    ClientRows,
+    Population,
+    build_partition,
+    population_of,
+    read_partition,
+    sizes_of,
+    write_partition,
+)
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.drawings.partition_and_graph_maps import partition_map
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.trial_data import TrialData

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.drawings.exhibits.table import TableDrawing
 import math
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from small_exhibits import file_of, small
 from synthetic import plan, workplace
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.tables import table_of
 from fedrepro.numbers.exhibit_files import TIMES, open_recorded
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv

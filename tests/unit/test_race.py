@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core.evaluation_schedule import better_half
-from fedrepro.core.evaluation_schedule import rungs
-from fedrepro.core.evaluation_schedule import successive_halving
-from fedrepro.core.evaluation_schedule import whole_runs
 import math
 
 import numpy as np
@@ -17,7 +13,14 @@ from small_exhibits import file_of
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.evaluation_schedule import (
+    EvaluationSchedule,
+    better_half,
+    rounds_to_target,
+    rungs,
+    successive_halving,
+    whole_runs,
+)
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.core.registry import parse_token
 from fedrepro.core.state_and_model_files import from_plain, load_state

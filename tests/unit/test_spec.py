@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core.component_notation import read
 import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.core.component_notation import read
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.params import SAFE, read_signature, render

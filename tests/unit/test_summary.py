@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fedrepro.core.evaluation_schedule import SELECTION_RULES
-from fedrepro.core.evaluation_schedule import SelectionRule
 import math
 from functools import cache
 from pathlib import Path
@@ -19,6 +17,7 @@ from synthetic import KEY, ROOT, SOURCE, plan, plausible, tables_of, workplace, 
 from fedrepro.api import DISCLOSED
 from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table, with_leading
 from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_tables import (

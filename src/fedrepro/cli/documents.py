@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro import api
-from fedrepro.core import params, registry, selection_rules
+from fedrepro.core import evaluation_schedule, params, registry
 from fedrepro.core.component_notation import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
@@ -73,7 +73,7 @@ def docs_page(template: str) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    modules = (api, config, exhibit_config, params, registry, selection_rules)
+    modules = (api, config, exhibit_config, params, registry, evaluation_schedule)
     shared: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
     shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))

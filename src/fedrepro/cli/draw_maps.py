@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +51,7 @@ def draw_partition(
     require_target(path, SUFFIXES, files)
     drawn = drawn_partition(partition, dataset, trial, seed, raw)
     write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
-    skew, table = asdict(drawn.skew), terminal_table("", "least", "median or mean", "most")
+    skew, table = drawn.skew, terminal_table("", "least", "median or mean", "most")
     for name, keys in SKEW.items():
         table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
     show(table)
@@ -92,17 +91,23 @@ def drawn_partition(
     Raises:
         FedreproError: if the raw files of the data set are missing.
     """
+    from fedrepro.core.artifacts import temporary_folder
     from fedrepro.core.provenance import provenance
-    from fedrepro.core.temporary_folders import temporary_folder
-    from fedrepro.data.partition_files import partition_table_of, read_members, write_partition
+    from fedrepro.data.partition_files import (
+        build_partition,
+        population_of,
+        read_partition,
+        write_partition,
+    )
     from fedrepro.drawings.partition_and_graph_maps import partition_map
 
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
-        table = partition_table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
+        clients = population_of(dataset, partition)
+        table = build_partition(partition, prepared, range(trial, trial + 1), seed, clients)
         write_partition(path, table, provenance(seed))
-        members = read_members(path, trial, dataset, partition)
+        members = read_partition(path, trial, clients)
         return partition_map(prepared, partition, members, seed, trial)
 
 

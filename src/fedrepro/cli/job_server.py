@@ -27,8 +27,8 @@ from typing import Any
 from fedrepro.cli.job_client import SOCKET, STARTED, identity, is_of_this_user
 from fedrepro.cli.main import THREADS, run_here
 from fedrepro.core import plugins, provenance, source_digests
+from fedrepro.core.artifacts import remove_left
 from fedrepro.core.registry import KINDS, components
-from fedrepro.core.temporary_folders import remove_left
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (

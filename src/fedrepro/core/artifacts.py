@@ -8,11 +8,14 @@ leave out the footer, in which a tenth of all flipped bits would change a table 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -105,10 +108,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a pipeline stage's folder on, such as train/x; else "".
-
-    Result files hold it, so that a file copied to a wrong folder is noticed.
-    """
+    """Return `path` from a stage's folder on, such as train/x, which result files hold; else ""."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -121,10 +121,7 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that a file is missing or damaged, for the reason `why`.
-
-    It asks the user to delete the file or, if given, the folder `remove`.
-    """
+    """Return the error that a file, or what is in the folder `remove`, is missing or damaged."""
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -142,10 +139,8 @@ def one_line(error: object) -> str:
 def atomic(path: Name) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed. Temporary files that killed processes left for this path are removed.
-
-    Raises:
-        FedreproError: the disk is full or read-only, or the target is not a file.
+    Links are followed. Temporary files that killed processes left for this path are removed. Raises
+    FedreproError if the disk is full or read-only, or the target is not a file.
     """
     path = target_of(path)
     folder, temporary = path.parent, path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -170,6 +165,56 @@ def atomic(path: Name) -> Iterator[Path]:
         raise
 
 
+TEMPORARY = "fedrepro.tmp-"  # begins the names of temporary folders
+
+
+@contextlib.contextmanager
+def temporary_folder(place: Path | None = None) -> Iterator[Path]:
+    """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body.
+
+    A process locks its folder, and the lock ends with the process: `remove_left` tells by it.
+    """
+    try:
+        remove_left(place)
+        folder, lock = Path(), -1
+        while lock < 0:  # another process may remove it before it is locked
+            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=place))
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                lock = _locked(folder)
+    except OSError as error:
+        raise FedreproError(
+            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
+            "TMPDIR to a folder on another disk, and start again"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_left(place: Path | None = None) -> None:
+    """Remove temporary folders that killed processes left in `place`, or in the system's folder."""
+    for folder in (place or Path(tempfile.gettempdir())).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):  # another process is as fast, or works in it
+            status = os.lstat(folder)
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+                lock = _locked(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(folder)  # it may have gone meanwhile
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
 def target_of(path: Name) -> Path:
     """Return `path` with links resolved; raise if it leads to a folder, pipe or device."""
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
@@ -180,10 +225,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise FedreproError, before anything is computed, if a command must not write to `path`.
-
-    It is a folder or a device, its name ends in none of `suffixes`, or the command reads it.
-    """
+    """Raise if `path` is no file, ends in none of `suffixes`, or is one of those to `read`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
@@ -257,9 +299,8 @@ def json_text(value: Mapping[str, Any]) -> str:
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
-    `keys` are what an object must have, with the types of values. Raises FedreproError, which asks
-    to delete the file or the folder `remove`, if the file is missing, damaged or lacks a key, or is
-    of the present schema version and has no checksum.
+    `keys` are what an object must have, with the types of values. Errors ask to delete the file, or
+    the folder `remove`. Files of before there were checksums are read.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -289,24 +330,19 @@ def write_table(
 ) -> None:
     """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
-    Args:
-        path: where to write.
-        table: the table or its columns; or tables of one schema, which become row groups of a file
-            that may exceed the memory and is not compressed.
-        kind: what the table holds, such as metrics; reading asks for it.
-        provenance: what the table was computed from and by; see `core.provenance`.
-        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
+    table: a table or its columns; or tables of one schema, which become row groups of a file that
+    may exceed the memory and is not compressed. kind: what it holds, such as metrics; reading asks
+    for it. compact: whether to compress more, for a repository: slower, a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    about = {
-        "kind": kind,
-        "schema": str(SCHEMA_VERSION),
-        "provenance": json.dumps(provenance, sort_keys=True),
-        "place": place_of(path),
+    metadata = {
+        "fedrepro.kind": kind,
+        "fedrepro.schema": str(SCHEMA_VERSION),
+        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
+        "fedrepro.place": place_of(path),
     }
-    metadata = {f"fedrepro.{key}": text for key, text in about.items()}
     many = isinstance(table, Iterator)
     if isinstance(table, Mapping):
         table = pa.table(dict(table))
@@ -331,10 +367,7 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Yield a table (parquet) that this package wrote, as an open file.
-
-    Raises FedreproError if damaged, not of `kind` (None: any), or of another version or folder.
-    """
+    """Yield an open table of this package; raise if it is damaged or not of `kind` (None: any)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -74,18 +74,15 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
     wanted = simple(name)
     keys = [key for key in known if simple(key) == wanted]
     fields = [item for item in FIELD_NAMES if simple(item.name) == wanted and item.method in known]
-    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
-    if not keys and fields:
+    if fields and not keys:
         return fields[0]
+    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
     found = keys or labels
     return FieldName(name, found[0]) if len(found) == 1 else None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method among `known` (by name) that `name` stands for, as `method_called` does.
-
-    Raise, naming its place `where`, if it is unknown or also sets local training, as FedSGD does.
-    """
+    """Return `method_called`; raise, naming `where`, for none, and for one that sets training."""
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:
@@ -149,22 +146,13 @@ def method_of(setting: str) -> str:
     return setting.partition(";")[0].partition("+")[0]
 
 
-def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component, with its parameters, that a token such as fedavg+lr~0.1 means.
-
-    Raises:
-        FedreproError: `Spec.token` writes it in another way, such as without a default value.
-    """
-    spec = read(components, token, kind)
-    if spec.token == token:
-        return spec
-    raise FedreproError(f"{kind} token '{token}' is not in canonical form; write '{spec.token}'")
-
-
-def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
+def read(
+    components: Mapping[str, Component], token: str, kind: str = "component", exact: bool = False
+) -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    Parameters may be in any order. `components` are all of this `kind` (such as method), by name.
+    `components` are all of this `kind` (such as method), by name. Parameters may be in any order
+    unless `exact`, which raises for a text that differs from `Spec.token`.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
@@ -174,17 +162,18 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component, paired = components[name], ""
+    component, count = components[name], None
     for pair in pairs:
         key, _, text = pair.partition("~")
         if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
-            paired = text
+            count = int(text) if text.isdecimal() else 0
         elif key in component.params:
             values[key] = component.params[key].read_list(text, where)
         else:
             raise unknown("parameter", key, component.params, where)
-    if not paired:
-        return component.spec(values)
-    return component.listing(values, int(paired) if paired.isdecimal() else 0, where)
+    spec = component.spec(values) if count is None else component.listing(values, count, where)
+    if exact and spec.token != token:
+        raise FedreproError(f"{where} is not in canonical form; write '{spec.token}'")
+    return spec

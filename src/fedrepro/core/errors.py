@@ -88,24 +88,8 @@ EXTRAS = {"matplotlib": "plots", "snakemake": "workflow"} | dict.fromkeys(
 
 def installing(extra: str) -> str:
     """Return the pip command that installs the packages of an optional extra, such as plots."""
-    from importlib import metadata
-
-    try:
-        lines = metadata.requires("fedrepro") or []
-    except metadata.PackageNotFoundError:  # sources that are not installed
-        lines = []
-
-    asked, found = [extra], []
-    for name in asked:  # an extra may be made of others
-        for need, _, marker in (line.partition(";") for line in lines):
-            if marker.replace('"', "'").strip() == f"extra == '{name}'":
-                inner = need.strip().removeprefix("fedrepro[").removesuffix("]").split(",")
-                if need.startswith("fedrepro["):
-                    asked += [part for part in inner if part not in asked]
-                else:
-                    found.append(f"'{need.strip()}'")
-    packages = " ".join(dict.fromkeys(found)) or f"'fedrepro[{extra}]'"
-    return f"pip install {packages} (the extra {extra})"
+    # pip takes the fedrepro that is installed: no index need have it
+    return f"pip install 'fedrepro[{extra}]'"
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
@@ -126,7 +110,7 @@ def sentence_for(error: BaseException) -> FedreproError | None:
             f"{error.filename} cannot be used ({reason}); fix that and start again"
         )
     text = " ".join(str(error).split())
-    if not isinstance(error, MemoryError) and not any(phrase in text for phrase in NO_MEMORY):
+    if not (isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY)):
         return None
     return FedreproError(
         f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
@@ -138,11 +122,15 @@ def arose(error: BaseException) -> str:
     """Describe an unexpected error on one line: type, message, file and line of code."""
     import traceback
 
-    message = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {message[:TOLD]}" if message else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__, -1)
     at = [f", {os.path.basename(frame.filename)} line {frame.lineno}" for frame in frames]
-    return "".join([what, *at])
+    return "".join([type_and_message(error), *at])
+
+
+def type_and_message(error: BaseException) -> str:
+    """Return an error's type and message on one line of about 160 letters."""
+    message = printable(" ".join(str(error).split()))[:TOLD]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def fault(error: BaseException) -> FedreproError:

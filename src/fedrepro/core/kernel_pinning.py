@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 
 # as the provenance of results has it
@@ -28,10 +29,10 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Make NumPy and PyTorch use AVX2 kernels, by environment variables that are not set yet.
+    """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return `active_mode`.
 
-    Changes nothing on a processor without AVX2, or after a library was loaded. `cpu` is the file
-    that lists the processor's features. Returns 'portable' for these kernels, else 'not pinned'.
+    Changes nothing that is set already, on a processor without AVX2 (by the features that the file
+    `cpu` lists), or after a library was loaded.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -55,8 +56,6 @@ def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
     """Return the features (avx2, fma, …) of an x86-64 processor from file `cpu`; empty if none."""
     if os.uname().machine not in ("x86_64", "AMD64"):
         return frozenset()
-    try:
-        with open(cpu, encoding="utf-8") as lines:
-            return frozenset(next((line.split() for line in lines if line.startswith("flags")), []))
-    except OSError:  # not Linux
-        return frozenset()
+    with suppress(OSError), open(cpu, encoding="utf-8") as lines:  # not on a Mac
+        return frozenset(next((line.split() for line in lines if line.startswith("flags")), []))
+    return frozenset()

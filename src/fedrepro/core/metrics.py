@@ -121,10 +121,8 @@ def metrics_of(method: Spec) -> Mapping[str, Metric]:
 
 def all_metrics() -> Mapping[str, Metric]:
     """Import all methods; return METRICS, those of every model, and metrics of methods, by name."""
-    metrics = dict(METRICS)
-    for method in components("method").values():
-        metrics |= method.meta.get("metrics", {})
-    return metrics
+    declared = (method.meta.get("metrics", {}) for method in components("method").values())
+    return METRICS | {name: metric for own in declared for name, metric in own.items()}
 
 
 def require_metric(name: str, method: Spec) -> None:
@@ -212,8 +210,7 @@ class Table:
     def arrow(self) -> pa.Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
-        The columns are trial, method, setting, client, round, phase, split, metric, value
-        (LEADING), then <kind>_name and <kind>_<parameter> of data set, partition, model, ….
+        The columns are LEADING, then <kind>_name and <kind>_<parameter> of data set, partition, ….
         `setting` is a text of the method's parameters, and of changes of training and fine-tuning.
         """
         import pyarrow as pa
@@ -223,21 +220,17 @@ class Table:
         listed: dict[str, list[Any]] = {
             "method": [r.method.token for r in rows],
             "setting": [
-                setting_token(
-                    r.method, [(k, r.training[k]) for k in swept] if r.training else (), r.tune
-                )
+                setting_token(r.method, [(k, r.training[k]) for k in swept if r.training], r.tune)
                 for r in rows
             ],
             "phase": [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows],
             "value": [float(r.value) for r in rows],
         }
         types = dict.fromkeys(("trial", "client", "round"), pa.int32()) | {"value": pa.float64()}
-        columns: dict[str, Any] = {
-            key: pa.array(
-                listed.get(key) or [getattr(r, key) for r in rows], types.get(key, pa.string())
-            )
-            for key in LEADING
-        }
+        columns: dict[str, Any] = {}
+        for key in LEADING:
+            values = listed.get(key) or [getattr(r, key) for r in rows]
+            columns[key] = pa.array(values, types.get(key, pa.string()))
         for spec in self.scenario:
             is_training = spec.kind == "training"
             columns |= _parameters(spec.kind, [(is_training and r.training) or spec for r in rows])
@@ -249,10 +242,7 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics with the columns LEADING (trial, method, …) first, then all others.
-
-    Adds columns that older files lack: `setting` (parameters) and `phase` (final, round, tuned).
-    """
+    """Return a table of metrics, columns LEADING first; add `setting` and `phase` to older ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -274,9 +264,9 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
     columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string())}
     known: dict[str, pa.DataType] = {}
     for spec in filter(None, specs):
+        params = spec.component.params
         for key in spec.recorded_values:
-            param = spec.component.params[key]
-            known[key] = pa.string() if param.many else types[param.type]
+            known[key] = pa.string() if params[key].many else types[params[key].type]
     for key in sorted(known):
         values = [spec.values.get(key) if spec else None for spec in specs]
         cells = [render(value) if isinstance(value, tuple) else value for value in values]

@@ -6,7 +6,6 @@ A file in the working folder is preferred, so that users can change a copy or ad
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -104,9 +103,3 @@ def modules_in(package: str) -> list[str]:
     folder = getattr(importlib.import_module(package), "__path__", [])
     names = sorted(module.name for module in pkgutil.iter_modules(folder))
     return [f"{package}.{name}" for name in names if not name.startswith("_")]
-
-
-def modules_of_papers(room: str) -> list[str]:
-    """Return the full names of the modules in subfolder `room`, such as methods, of all papers."""
-    folders = [paper for paper, folder in paper_names().items() if os.path.isdir(folder / room)]
-    return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]

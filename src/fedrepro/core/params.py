@@ -43,10 +43,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a component such as a method, as read from the signature of its function.
-
-    many: whether the parameter's value is a list. optional: whether the value may be None.
-    """
+    """A parameter of a component. many: its value is a list. optional: the value may be None."""
 
     name: str
     type: type[int] | type[float] | type[bool] | type[str]
@@ -113,9 +110,8 @@ class Param:
         try:
             value = text if self.type is str else int(text) if self.type is int else float(text)
         except ValueError:
-            raise FedreproError(
-                f"{where}: parameter '{self.name}' cannot be read from '{text}'"
-            ) from None
+            why = f"{where}: parameter '{self.name}' cannot be read from '{text}'"
+            raise FedreproError(why) from None
         return self.scalar(value, where)
 
 
@@ -147,10 +143,9 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     hints = typing.get_type_hints(hinted, include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
-        hint = hints.get(name)
-        args = [a for a in getattr(hint, "__metadata__", ()) if isinstance(a, Arg)]
-        if args:
-            params[name] = _param(name, typing.get_args(hint)[0], item.default, args[0])
+        for arg in getattr(hints.get(name), "__metadata__", ()):
+            if isinstance(arg, Arg):
+                params[name] = _param(name, typing.get_args(hints[name])[0], item.default, arg)
     return params
 
 

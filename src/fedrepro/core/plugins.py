@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
+from fedrepro.core.errors import FedreproError, type_and_message, unknown
 from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
 
 # opened by Python, its packages and the system
@@ -69,8 +69,8 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 
 def configured_files() -> tuple[str, ...]:
     """Return the user's Python files to load, those listed in the variable FEDREPRO_COMPONENTS."""
-    parts = os.environ.get(NAMED, "").split(os.pathsep)
-    return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
+    parts = filter(None, os.environ.get(NAMED, "").split(os.pathsep))
+    return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts)
 
 
 def set_plugin_files(files: Iterable[str]) -> None:
@@ -80,10 +80,9 @@ def set_plugin_files(files: Iterable[str]) -> None:
 
 def add_plugin_files(files: Iterable[str]) -> None:
     """Let this process and its children also load these Python files with components, each once."""
-    configured = {os.path.abspath(file) for file in configured_files()}
-    set_plugin_files(
-        (*configured_files(), *(file for file in files if os.path.abspath(file) not in configured))
-    )
+    listed = configured_files()
+    there = {*map(os.path.abspath, listed)}
+    set_plugin_files([*listed, *(file for file in files if os.path.abspath(file) not in there)])
 
 
 def load_file(file: str) -> Any:
@@ -109,7 +108,7 @@ def load_file(file: str) -> Any:
     except FedreproError as error:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
-        what = own_fault(error) or f"{type(error).__name__}: {error}"
+        what = own_fault(error) or type_and_message(error)
         if isinstance(error, SyntaxError):
             what = f"line {error.lineno} is not Python ({error.msg})"
         raise FedreproError(
@@ -126,7 +125,7 @@ def load_file(file: str) -> Any:
 
 
 def module_of(file: str) -> str:
-    """Return the module name under which a user's file is loaded, made from a hash of its path."""
+    """Return the name under which a user's file is loaded, made from a hash of its path."""
     path = os.path.abspath(OF_CLASS.split(file)[0])
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
 
@@ -143,7 +142,7 @@ def load_installed() -> None:
         except Exception as error:
             raise FedreproError(
                 f"{owner} declares components in {point.value}, which cannot be loaded "
-                f"({type(error).__name__}: {error}): fix or uninstall it"
+                f"({type_and_message(error)}): fix or uninstall it"
             ) from error
 
 
@@ -153,10 +152,8 @@ def own_fault(error: BaseException) -> str:
 
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if os.path.dirname(os.path.abspath(f.filename)) in _folders]
-    if not own:
-        return ""
-    frame, near = own[-1], os.path.relpath(own[-1].filename)
-    message = printable(" ".join(str(error).split()))[:TOLD]
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    name = frame.filename if near.startswith("..") else near
-    return f"{name}, line {frame.lineno}, `{frame.line}`: {what}"
+    for frame in own[-1:]:
+        near = os.path.relpath(frame.filename)
+        name = frame.filename if near.startswith("..") else near
+        return f"{name}, line {frame.lineno}, `{frame.line}`: {type_and_message(error)}"
+    return ""

@@ -16,15 +16,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import fedrepro
 from fedrepro.core import kernel_pinning, source_digests
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.registry import components
-
-if TYPE_CHECKING:
-    from fedrepro.core.spec import Component, Spec
+from fedrepro.core.spec import Component, Spec
 
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
 # keys that differ between origins; `changed_to` is there only if sources changed meanwhile
@@ -46,8 +44,8 @@ class Sources(NamedTuple):
 def loaded_source() -> Sources:
     """Return a hash of the package's files and the git revision, as at this function's first call.
 
-    The revision has 12 digits, and -dirty if a file of the package was changed or added; it is
-    `unknown` if no repository tracks the package.
+    The revision has 12 digits, and -dirty if a file of the package was changed or added; or is
+    `unknown`.
     """
 
     def git(*arguments: str) -> bytes:  # in the folder of the package; writes nothing
@@ -72,19 +70,18 @@ def loaded_source() -> Sources:
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of fedrepro, Python and the packages that compute, by name."""
-    by_name = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
-    by_name |= dict.fromkeys(PACKAGES, "absent")
+    by_name = dict.fromkeys(PACKAGES, "absent")
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             by_name[name] = metadata.version(name)
-    return by_name
+    return {"fedrepro": fedrepro.__version__, "python": platform.python_version(), **by_name}
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    `about` is the content of its json. "yes" requires that all ran on a CPU with selected kernels
-    (`kernel_pinning.pin`), and that all components have the versions that it records.
+    `about` is the content of its json. Equal bytes take a CPU with selected kernels
+    (`kernel_pinning.pin`), and components of the versions that it records.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -109,11 +106,11 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         import torch
 
         device = f"cuda ({torch.cuda.get_device_name(device)})"
-    now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded_source()
+    now, source = source_digests.digest(source_digests.on_disk()), loaded_source()
     return {
-        "revision": revision,
-        "digest": digest,
-        **({} if now == digest else {"changed_to": now}),
+        "revision": source.revision,
+        "digest": source.digest,
+        **({} if now == source.digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": kernel_pinning.active_mode(),
         "device": device,
@@ -131,15 +128,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    Args:
-        seed: the seed of random draws.
-        specs: the components (data set, method, …) that the file was computed with.
-        device: the device that computed it.
-        inputs: the provenances of the files that it was computed from.
-        parts: further keys and values to record.
-
-    Returns:
-        The keys of `origin` and more; key `behind` lists the origins of inputs if they differ.
+    specs: the components (data set, method, …) that it was computed with. inputs: the provenances
+    of the files that it was computed from. parts: further keys and values. The result has the keys
+    of `origin` and more; `behind` lists the origins of inputs if they differ.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)
@@ -160,10 +151,7 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the different origins in provenances of files, and of files behind them, sorted.
-
-    An origin is what computed a file: code, versions, device and machine (the keys ORIGIN).
-    """
+    """Return the different origins (keys ORIGIN) of files, and of files behind them, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources
@@ -185,9 +173,5 @@ def machine() -> dict[str, Any]:
     cpu = platform.processor() or platform.machine()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
-    return {
-        "system": platform.system(),
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
-    }
+    about = {"system": platform.system(), "cpu": cpu, "cores": os.cpu_count()}
+    return about | {"python": platform.python_version()}

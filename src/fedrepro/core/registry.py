@@ -11,16 +11,17 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.component_notation import parse, read, simple
+from fedrepro.core.component_notation import read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.paper_files import modules_in, modules_of_papers
+from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import Param
 from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
@@ -62,30 +63,21 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
-_loaded: set[str] = set()
-# the components of each file outside the package, and whether installed packages were loaded
-_of_file: dict[str, list[tuple[str, str]]] = {}
-_installed: list[bool] = []
+_loaded: set[str] = set()  # kinds, and INSTALLED
+INSTALLED = "components of installed packages"
+_of_file: dict[str, list[tuple[str, str]]] = {}  # kinds and names, by file outside the package
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def register(
-    kind: str,
-    name: str,
-    /,
-    version: int = 1,
-    common: Callable[..., Any] | None = None,
-    **meta: Any,
+    kind: str, name: str, /, version: int = 1, common: Callable[..., Any] | None = None, **meta: Any
 ) -> Callable[[F], F]:
     """Register the decorated function as a component, so that configurations can name it.
 
-    Args:
-        kind: the kind of the component: dataset, partition, model, training, graph and so on.
-        name: the component's name, which no other component of the kind may have.
-        version: a number to raise whenever results change; a hash of a user's file is added.
-        common: a function whose parameters the component has in addition.
-        meta: further properties, which depend on the kind.
+    kind: dataset, partition, model, training, graph and so on; `name` is unique among it. version:
+    a number to raise whenever results change; a hash of a user's file is added. common: a function
+    whose parameters the component has in addition. meta: further properties, which depend on kind.
     """
     require_several(kind, name, files=meta.get("files"))
 
@@ -95,12 +87,10 @@ def register(
             both = (_found[kind][name], component)
             files = " and ".join(os.path.relpath(item.file) for item in both if item.file)
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
-        digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
-        # results of a file outside the package may change with any change of it
-        ours = fn.__module__.startswith("fedrepro.")
-        component = replace(
-            component, version=version if ours else f"{version}-{digest}", digest=digest
-        )
+        # as it was loaded, whatever is on disk later
+        component = replace(component, digest=digest_of_file(component.file))
+        if not fn.__module__.startswith("fedrepro."):  # any change of its file may change results
+            component = replace(component, version=f"{version}-{component.digest}")
         if taken := sorted(component.own_params.keys() & component.common_params.keys()):
             raise FedreproError(
                 f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
@@ -125,7 +115,12 @@ def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, such as method; return these by name."""
     if kind not in _loaded:
         _loaded.add(kind)  # before their import, since they may ask for components
-        modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
+        of_papers = [
+            f"{PAPERS}.{paper}.{kind}s"
+            for paper, folder in paper_names().items()
+            if (folder / f"{kind}s").is_dir()
+        ]
+        modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
         try:
             for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
                 importlib.import_module(module)
@@ -145,19 +140,15 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the model class that a text such as nets.py:Net names; return the model's name.
-
-    The name is that of its decorator, or else the class's in small letters; "" for other texts.
-    """
+    """Load the class that a text such as nets.py:Net names; return the model's name, or ""."""
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
 
     def models_of(path: str) -> list[str]:
         components("model")
-        path = os.path.abspath(path)
-        same = [file for file in plugins.configured_files() if os.path.abspath(file) == path]
-        return [name for f in same for kind, name in _of_file.get(f, ()) if kind == "model"]
+        same = [of for f, of in _of_file.items() if os.path.abspath(f) == os.path.abspath(path)]
+        return [name for of in same for kind, name in of if kind == "model"]
 
     for name in models_of(path):  # the whole file may be named already
         if _found["model"][name].fn.__name__ == asked[0]:
@@ -175,12 +166,12 @@ def components_of(file: str) -> list[Component]:
 
 def _bring_outside() -> None:
     """Register components of installed packages and configured files; remove other files' ones."""
-    if not _installed:
-        _installed.append(True)  # before they are loaded, since they may ask for components
+    if INSTALLED not in _loaded:
+        _loaded.add(INSTALLED)  # before they are loaded, since they may ask for components
         try:
             plugins.load_installed()
         except FedreproError:
-            _installed.clear()
+            _loaded.discard(INSTALLED)
             raise
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
@@ -194,16 +185,16 @@ def _bring_outside() -> None:
 def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
 
-    def known() -> dict[str, dict[str, Component]]:
-        return {kind: dict(by_name) for kind, by_name in _found.items()}
+    def new() -> list[tuple[str, str]]:
+        return [(k, name) for k, found in _found.items() for name in found if name not in before[k]]
 
-    before = known()
+    before = {kind: set(found) for kind, found in _found.items()}
     _of_file[file] = []  # it may ask for components while it is loaded
     try:
         # names that the package has are refused, so its components come first
         for kind in KINDS:
             components(kind)
-        before = known()
+        before = {kind: set(found) for kind, found in _found.items()}
         if plugins.OF_CLASS.search(file) or _has_torch(file):
             importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
@@ -214,12 +205,11 @@ def _load(file: str) -> None:
             register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, plugins.module_of(file))
             )
-        for kind, by_name in known().items():
-            for name in [name for name in by_name if name not in before[kind]]:
-                if not asked or (kind, name) == ("model", asked[0]):
-                    _of_file[file].append((kind, name))
-                else:  # other components of the file are not asked for
-                    del _found[kind][name]
+        for kind, name in new():
+            if not asked or (kind, name) == ("model", asked[0]):
+                _of_file[file].append((kind, name))
+            else:  # other components of the file are not asked for
+                del _found[kind][name]
         if not _of_file[file]:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
@@ -228,9 +218,8 @@ def _load(file: str) -> None:
             _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
-        for kind, by_name in before.items():
-            _found[kind].clear()
-            _found[kind].update(by_name)
+        for kind, name in new():
+            del _found[kind][name]
         raise
 
 
@@ -264,29 +253,21 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
 
 def _has_torch(file: str) -> bool:
-    try:
-        with open(file, encoding="utf-8") as text:
-            return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
-    except (OSError, ValueError):  # reported when it is loaded
-        return False
+    with suppress(OSError, ValueError), open(file, encoding="utf-8") as text:  # reported on loading
+        return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
+    return False
 
 
 def parse_token(kind: str, token: str) -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
-    return _single(parse(components(kind), token, kind))
+    return read_token(kind, token, exact=True)
 
 
-def read_token(kind: str, token: str) -> Spec:
-    """Return the component, with its parameters, that a text such as dirichlet+alpha~0.1 means.
-
-    Parameters in any order, and values equal to defaults, which `parse_token` refuses, are allowed.
-    """
-    return _single(read(components(kind), token, kind))
-
-
-# a token may stand for several settings of a method, but of nothing else
-def _single(spec: Spec) -> Spec:
-    return spec if spec.kind == "method" else spec.single()
+def read_token(kind: str, token: str, exact: bool = False) -> Spec:
+    """Return what a text such as dirichlet+alpha~0.1 means; see `component_notation.read`."""
+    spec = read(components(kind), token, kind, exact)
+    # a token may stand for several settings of a method, but of nothing else
+    return spec if kind == "method" else spec.single()
 
 
 CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
@@ -310,10 +291,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component that a user's text means, such as 2nn+norm~batch or dirichlet:0.1.
-
-    The text is a token, but may begin with a short name, or a class of a file: nets.py:Net.
-    """
+    """Return what a user's text means: a token whose name may be any word that `entry_of` takes."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -336,13 +314,10 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
     name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
-    if not name and called.endswith(".py") and kind != "model":
-        raise FedreproError(
-            f"{what} '{word}' is a file: set FEDREPRO_COMPONENTS={called} and give the name that "
-            "it registers"
-        )
     if not name and called.endswith(".py"):
-        raise FedreproError(f"{what} '{word}' names no class: write it as {called}:Net")
+        fix = f"is a file: set FEDREPRO_COMPONENTS={called} and give the name that it registers"
+        fix = f"names no class: write it as {called}:Net" if kind == "model" else fix
+        raise FedreproError(f"{what} '{word}' {fix}")
     if not name:
         raise unknown(what, called, names)
     entry = {"name": name, **values}

@@ -46,11 +46,10 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return round and epoch as one text, a part of what `stream` hashes.
+        """Return "epoch" without rounds, else "round" or, for later epochs, "round/epoch".
 
-        It is "epoch" without rounds, else "round" for the first epoch and "round/epoch" for later
-        ones, with ";call" where a client trains again. So the first epoch of round r takes examples
-        as epoch r without rounds: methods are compared on common random numbers.
+        ";call" follows where a client trains again. The first epoch of round r takes examples as
+        epoch r without rounds: methods are compared on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

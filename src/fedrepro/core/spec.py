@@ -75,17 +75,12 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call this component's function; raise unless its result is of the type `expected`.
-
-        Also raise FedreproError if a user's file fails, or reads files that it did not declare.
-        """
+        """Call the function; raise if a user's file fails, or the result is not `expected`."""
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
-        except FedreproError:
-            raise
         except Exception as error:
-            if not (fault := own_fault(error)):
+            if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
         self.require_declared(files, args)
@@ -98,10 +93,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise FedreproError if a user's component opened `files` and declares no `reads` of them.
-
-        `files` are absolute paths. Files in folders that it was `given` as arguments are allowed.
-        """
+        """Raise if a user's component opened undeclared `files` outside the folders `given`."""
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
         if path and self.outside and self.kind != "method" and "reads" not in self.meta:
@@ -154,24 +146,19 @@ class Component:
         columns: dict[str, Value] = {}
         for key, param in self.params.items():
             column = tuple(spec.values[key] for spec in specs)
-            if all(value == column[0] for value in column):
-                columns[key] = column[0]
-            elif param.many:
+            differs = any(value != column[0] for value in column)
+            if differs and param.many:
                 raise FedreproError(
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
-            else:
-                columns[key] = typing.cast(tuple[Scalar, ...], column)
+            columns[key] = typing.cast(tuple[Scalar, ...], column) if differs else column[0]
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
         """Return a Spec of `count` settings: the i-th has items i of lists; errors name `where`."""
-        lists = {
-            key: value
-            for key, value in values.items()
-            if isinstance(value, list) and not (key in self.params and self.params[key].many)
-        }
+        many = {key for key, param in self.params.items() if param.many}
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
         if not lists or any(len(items) != count for items in lists.values()):
             raise FedreproError(
                 f"{self.where(where)} does not list {count} settings: give each "

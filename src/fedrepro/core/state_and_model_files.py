@@ -43,8 +43,8 @@ def normalized(
 ) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
-    with `before`, the normalized state of the previous round. `place` names the state in errors.
+    Values that did not change are shared with `before`, the normalized state of the previous round.
+    `place` names the state in errors.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -60,10 +60,7 @@ def normalized(
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
-    """Return a method's state as plain data and tensors, which a `.pt` file can hold.
-
-    Tensors share arrays' memory if possible. Raises FedreproError, naming `place`, for others.
-    """
+    """Return a state as plain data and tensors, for a `.pt` file; errors name `place`."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -210,12 +207,8 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
-    Args:
-        trials: the trial of each model.
-        clients: the client of each model.
-        examples: the number of training examples of each model.
-        tensors: float32 (models, *shape) by name.
-        epochs: the number of epochs that each model was trained, where training stops early.
+    `trials`, `clients`, `examples` (numbers of training examples), and where training stops early
+    `epochs` have an item for each model; `tensors` are float32 (models, *shape) by name.
     """
     import pyarrow as pa
 
@@ -254,15 +247,9 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from files that each hold some of the clients.
+    """Read the local models of some trials, by trial, from files that together hold all clients.
 
-    Args:
-        paths: the files, which together must hold all clients.
-        trials: the trials to return.
-        made: keys and values that the provenance of each file must not contradict.
-
-    Returns:
-        The models by trial.
+    `made` are keys and values that the provenance of each file must not contradict.
     """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:

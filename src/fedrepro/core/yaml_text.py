@@ -6,15 +6,36 @@ from typing import Any
 
 import yaml
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEEPEST = 100  # libyaml calls itself for each level, and thousands of levels end the process
+
+
+class CheckedLoader(LOADER):  # type: ignore[misc]
+    """PyYAML's loader, but a mapping that has a key twice raises ValueError."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Check the keys of a mapping, and then merge others (<<) into it, both once."""
+        if hasattr(node, "flat"):
+            return
+        node.flat, keys = True, set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            # `1` and `0x1` are one key of a dictionary; what merges others (<<) is not made a value
+            plain_key = key.value if key.tag.endswith(":merge") else self.construct_object(key)
+            if plain_key in keys:
+                raise ValueError(
+                    f"the key '{key.value}' stands twice in one place, the second time in line "
+                    f"{key.start_mark.line + 1}; leave out or rename one"
+                )
+            keys.add(plain_key)
+        super().flatten_mapping(node)
 
 
 def parse_yaml(text: str) -> Any:
     """Return the plain values (dicts, lists, numbers, texts) of a YAML text.
 
-    Raises:
-        ValueError: the text is not YAML, nests more than 100 lists or has a key twice in a mapping.
+    Raises ValueError if it is not YAML, nests more than 100 lists or has a key twice in a mapping.
     """
     try:
         depth = 0
@@ -23,13 +44,7 @@ def parse_yaml(text: str) -> Any:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise ValueError(f"more than {DEEPEST} lists or keys within each other")
-        loader = LOADER(text)
-        try:
-            node = loader.get_single_node()
-            _refuse_doubles(loader, node)
-            return None if node is None else loader.construct_document(node)
-        finally:
-            loader.dispose()
+        return yaml.load(text, Loader=CheckedLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from None
     except Exception as error:  # as for the text of `!!int` or `!!bool`
@@ -43,29 +58,3 @@ def yaml_text(values: Any) -> str:
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
     form: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
     return str(yaml.dump(values, Dumper=whole, default_flow_style=None, **form))
-
-
-def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Raise ValueError if a mapping of a YAML document has a key twice."""
-    left, seen = [root], set()
-    while left:
-        node = left.pop()
-        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            left.extend(node.value)
-            continue
-        keys = set()
-        for key, value in node.value:
-            left.append(value)
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            # `1` and `0x1` are one key of a dictionary; what merges others (<<) is not made a value
-            plain_key = key.value if key.tag.endswith(":merge") else loader.construct_object(key)
-            if plain_key in keys:
-                raise ValueError(
-                    f"the key '{key.value}' stands twice in one place, the second time in line "
-                    f"{key.start_mark.line + 1}; leave out or rename one"
-                )
-            keys.add(plain_key)

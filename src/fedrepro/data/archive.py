@@ -14,17 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.artifacts import corrupt_file_error, temporary_folder
 from fedrepro.core.errors import FedreproError, disk_error
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.raw_files import largest_unpacked
 
 # how a packed file begins, and what reads it
-PACKINGS: dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}
+PACKINGS: Any = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 # what macOS adds to an archive: resource forks, and how the Finder shows a folder
 OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
@@ -35,12 +30,8 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` is a function that chooses archived files by name; by default all are unpacked.
-
-    Raises:
-        FedreproError: the archive is missing or damaged, unpacks to more bytes than
-            config/datasets.csv allows, or has a path, link or device outside the folder; or the
-            disk is full.
+    `wanted` chooses archived files by name. Raises FedreproError if the archive is damaged, unpacks
+    to more bytes than config/datasets.csv allows, or has a path, link or device outside the folder.
     """
 
     def unpack(sizes: dict[str, int], read: Callable[[str], IO[bytes] | None]) -> None:
@@ -64,13 +55,9 @@ def unpack_archive(
                     unpack({member.filename: member.file_size for member in members}, packed.open)
             else:
                 with decompress_file(name, path) as plain, tarfile.open(fileobj=plain) as archive:
-                    items = {item.name: item for item in archive if not item.isdir()}
-                    unpack(
-                        {member: item.size for member, item in items.items()},
-                        lambda member: (
-                            archive.extractfile(items[member]) if items[member].isfile() else None
-                        ),
-                    )
+                    of = {item.name: item for item in archive if not item.isdir()}
+                    sizes = {member: item.size for member, item in of.items()}
+                    unpack(sizes, lambda m: archive.extractfile(of[m]) if of[m].isfile() else None)
         yield folder
 
 
@@ -78,11 +65,8 @@ def unpack_archive(
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
-    A file that is not compressed is opened as it is.
-
-    Raises:
-        FedreproError: the file is missing or damaged, or has more bytes, decompressed, than
-            config/datasets.csv allows; or the disk is full.
+    Other files are opened as they are. Raises FedreproError for a damaged file, and for more bytes
+    than config/datasets.csv allows.
     """
     most = largest_unpacked(name, path)
     with temporary_folder() as folder, _saying_damage(path):

@@ -96,10 +96,7 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that in each of `draws` draws a client had fewer than `least` examples.
-
-    It advises to raise `alpha`, of the partition's Dirichlet draws, and names the trial of `rng`.
-    """
+    """Return the error that in all `draws` draws a client had fewer than `least` examples."""
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -108,10 +105,7 @@ def never_full(
 
 
 def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Give counts[k, j] random examples of class k to client j; return owners, int32 (N,).
-
-    `counts` is int64 (K, J) and must sum to the number of examples of each class.
-    """
+    """Give counts[k, j] random examples of class k to client j; return the owners, int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
     holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
     order = shuffled_by_class(examples.labels, rng.stream("partition"))
@@ -144,28 +138,8 @@ def deal_classes(
     return owner
 
 
-@dataclass(frozen=True)
-class Skew:
-    """Numbers on how much the clients of one trial differ: in training examples and classes.
-
-    clients, examples: numbers in all. size_*: of a client's examples; classes_*: of its classes.
-    distance_*, from 0 to 1: total variation between a client's labels and those of all together.
-    """
-
-    clients: int
-    examples: int
-    size_min: int
-    size_median: float
-    size_max: int
-    distance_mean: float
-    distance_max: float
-    classes_min: int
-    classes_median: float
-    classes_max: int
-
-
 def distances(counts: np.ndarray) -> np.ndarray:
-    """Return each client's label skew TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,).
+    """Return each client's total variation TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,).
 
     `counts`, int64 (J, K), are examples n_jk of client j and class k; n_j, n_k and n are sums.
     """
@@ -173,19 +147,23 @@ def distances(counts: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(shares - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)
 
 
-def skew_of(counts: np.ndarray) -> Skew:
-    """Return the skew of a partition from numbers of examples by client and class, int64 (J, K)."""
+def skew_of(counts: np.ndarray) -> dict[str, float]:
+    """Return by name how much clients differ, from examples by client and class, int64 (J, K).
+
+    clients, examples: numbers in all. size_*: of a client's examples; classes_*: of its classes.
+    distance_*: from 0 to 1, see `distances`.
+    """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
-    return Skew(
-        clients=len(counts),
-        examples=int(sizes.sum()),
-        size_min=int(sizes.min()),
-        size_median=float(np.median(sizes)),
-        size_max=int(sizes.max()),
+    return {
+        "clients": len(counts),
+        "examples": int(sizes.sum()),
+        "size_min": int(sizes.min()),
+        "size_median": float(np.median(sizes)),
+        "size_max": int(sizes.max()),
         # rounded, so that a sum in another order does not change the stored bytes
-        distance_mean=round(float(distance.mean()), 9),
-        distance_max=round(float(distance.max()), 9),
-        classes_min=int(classes.min()),
-        classes_median=float(np.median(classes)),
-        classes_max=int(classes.max()),
-    )
+        "distance_mean": round(float(distance.mean()), 9),
+        "distance_max": round(float(distance.max()), 9),
+        "classes_min": int(classes.min()),
+        "classes_median": float(np.median(classes)),
+        "classes_max": int(classes.max()),
+    }

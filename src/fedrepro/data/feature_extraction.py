@@ -12,8 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.component_notation import parse
-from fedrepro.core.registry import components
+from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Arg, Spec
 from fedrepro.data.prepared import SPLITS, Arrays
 
@@ -30,7 +29,7 @@ def feature_spec(text: str) -> Spec:
     """Return the feature extractor that `text` names: convnet.epochs-20 is convnet, epochs = 20."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
-    return parse(components("feature"), token).single(f"features '{text}'")
+    return parse_token("feature", token)
 
 
 def resolved_features(dataset: Spec) -> str:
@@ -46,10 +45,7 @@ def always_on_cpu(dataset: Spec) -> bool:
 
 
 def represent(images: Arrays, features: str) -> Arrays:
-    """Replace images by features, float32 (N, *shape) or (N, D); for `pixels` return the images.
-
-    `features` names the extractor, such as convnet.epochs-20.
-    """
+    """Replace images by features, as convnet.epochs-20: float32 (N, *shape) or (N, D)."""
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images
@@ -58,6 +54,5 @@ def represent(images: Arrays, features: str) -> Arrays:
     shape = x["train"].shape[1:]
     if shape == images.shape:
         return replace(images, x=x, scale=1.0, notes=(*images.notes, f"pixels by {spec.resolved}"))
-    note = f"{shape[0]} features by {spec.resolved} in the place of the pixels"
-    notes = (*images.notes, note)
+    notes = *images.notes, f"{shape[0]} features by {spec.resolved} in the place of the pixels"
     return replace(images, x=x, scale=1.0, shape=shape, kind="features", notes=notes)

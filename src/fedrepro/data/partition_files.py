@@ -2,15 +2,20 @@
 
 A partition component assigns every training example to a client. Here its result is checked,
 validation examples are dealt out alike, and all trials become one table, with numbers on the skew.
+
+A data set whose component declares a `population` stores its first clients as arrays, and generates
+the examples of any client from the client's number, so that there may be millions of clients. If
+partition `natural` has more clients than are stored, a client costs nothing until it is drawn.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -19,19 +24,147 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
-from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
-from fedrepro.data.holdout_kinds import HOLDOUTS
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+@dataclass(frozen=True)
+class Holdout:
+    """A kind of held-out examples: training data that a partition gives no client to train on.
+
+    split: their name in files. need: the key that a method declares in `needs` to get them.
+    parameter: the partition's parameter that is their number. at: the value of the partition's
+    `validation_at` that chooses this kind, if any.
+    """
+
+    split: str
+    need: str
+    parameter: str
+    at: str | None = None
+
+
+HOLDOUTS = (
+    Holdout("public", "public_examples", "public"),
+    Holdout("server_validation", "server_validation", "validation", "server"),
+    Holdout("client_validation", "client_validation", "validation", "clients"),
+)
+
 KIND = "partition"
 # the second is the data set's own; what follows is drawn from the training examples
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
 ROWS_AT_ONCE = 2**17  # of a file that is read
+SHOWN = 100  # clients of a population whose labels stand for those of all, in numbers on skew
+
+
+class ClientRows(Sequence[np.ndarray]):
+    """The row numbers of each client's training examples: item j is int64 (n_j,), ascending.
+
+    sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
+    another; without `values` the rows of client 0 are 0 to n_0 - 1, client 1's follow, and so on.
+    """
+
+    def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
+        self.ends = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=self.ends[1:])
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, client: int | slice) -> Any:
+        if isinstance(client, slice):
+            return [self[j] for j in range(len(self))[client]]
+        at = range(len(self))[client]
+        first, last = int(self.ends[at]), int(self.ends[at + 1])
+        if self.values is None:
+            return np.arange(first, last)
+        return self.values[first:last].astype(np.int64)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Return the number of examples of each client: int64 (J,)."""
+        return np.diff(self.ends)
+
+
+def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the number of examples of each client, int64 (J,), from each client's row numbers."""
+    if isinstance(rows, ClientRows):
+        return rows.sizes
+    return np.array([len(client_rows) for client_rows in rows], np.int64)
+
+
+class ClientGenerator(Protocol):
+    """Generates any client's examples from its index; the first `kept` clients are also stored.
+
+    `sizes` are the numbers of training examples, at least 1, of the first clients: int64 (J,).
+    `examples` are a client's training inputs (n, D), in the data set's dtype, and labels (n,).
+    """
+
+    @property
+    def kept(self) -> int: ...
+
+    def sizes(self, clients: int) -> np.ndarray: ...
+
+    def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Population:
+    """Millions of clients whose examples are generated on demand by `made`, instead of stored.
+
+    clients: how many clients train, from client 0 on. public, validation: how many examples the
+    server has, of the next clients, which do not train. Rows are numbered client after client.
+    """
+
+    made: ClientGenerator
+    clients: int
+    public: int = 0
+    validation: int = 0
+
+    @cached_property
+    def all_rows(self) -> ClientRows:
+        """Return the row numbers of each client: of clients that train, then of the server's."""
+        return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
+
+    @cached_property
+    def train(self) -> ClientRows:
+        """Return the row numbers of each client that trains."""
+        return ClientRows(self.all_rows.sizes[: self.clients])
+
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Count training examples per class for the first 100 clients only: int64 (J, K)."""
+        labels = [self.made.examples(client)[1] for client in range(min(SHOWN, self.clients))]
+        return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
+
+
+def population_of(dataset: Spec, partition: Spec) -> Population | None:
+    """Return the clients of a partition if the data set generates them on demand, else None.
+
+    Raises FedreproError if a parameter of the partition would need the examples of all clients.
+    """
+    make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
+    if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
+        return None
+    made: ClientGenerator = make(dataset.values)
+    if clients <= made.kept:
+        return None
+    wrong = {
+        "pick": partition["pick"] != "first",
+        "min_examples": partition["min_examples"] > 1,
+        "validation_at": bool(partition["validation"]) and partition["validation_at"] != "server",
+    }
+    if keys := [key for key, is_wrong in wrong.items() if is_wrong]:
+        raise FedreproError(
+            f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
+            f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
+            f"{made.kept} clients that the data set keeps, or fewer"
+        )
+    public, validation = (cast(int, partition[key]) for key in ("public", "validation"))
+    return Population(made, clients, public, validation)
 
 
 @dataclass(frozen=True)
@@ -93,31 +226,21 @@ class PartitionIndices:
         return held
 
 
-def partition_table_of(
-    dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
+def build_partition(
+    spec: Spec, prepared: Prepared, trials: range, seed: int, population: Population | None = None
 ) -> pa.Table:
-    """Return the table of partition `spec`: trial, client, split and index of each example.
-
-    See `build_partition`. Clients generated on demand have no rows; skew is that of the first 100.
-    """
-    if (population := population_of(dataset, spec)) is None:
-        return build_partition(spec, prepared, trials, seed)
-    skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
-    return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
-
-
-def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
     Types: int32, int32, string (train, validation, …), int32. Held-out training examples are drawn
     first, uniformly, and are equal for all partitions in a trial; client is -1 for examples at the
     server. Validation examples are dealt to clients in proportion to training examples, by class,
-    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`.
-
-    Raises:
-        FedreproError: a client or a class has no training examples.
+    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`. A `population`
+    has no rows, and the skew of its first 100 clients.
     """
     names = prepared.classes
+    if population:
+        skew = skew_of(population.label_counts(len(names)))
+        return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
@@ -143,8 +266,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
         left = examples.taken(rest)
-        split = spec.component.make(Assignment, left, rng, **spec.own)
-        again = split
+        split = again = spec.component.make(Assignment, left, rng, **spec.own)
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
@@ -159,9 +281,12 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
                 withheld = examples.taken(rows)
                 owner = _followers(left, split, withheld, rng, "partition-client-validation")
                 held[name] = owned(owner, rows)
-        parts.append(_rows(trial, held))
+        parts += [
+            np.stack(np.broadcast_arrays(trial, owner, SPLITS.index(name), rows))
+            for name, (owner, rows) in held.items()
+        ]
         noise = None if split.noise is None else split.noise.tolist()
-        skew = asdict(skew_of(_counts(left, split)))
+        skew = skew_of(_counts(left, split))
         about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
     return _table(parts, list(trials), about)
 
@@ -169,13 +294,12 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
 def _table(
     parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
 ) -> pa.Table:
-    """Return a partition as a table of trial, client, split and index, with `about` as metadata.
-
-    `parts` has the rows of each trial, int64 (4, n); `about` its `redraws`, `skew` and `noise`.
-    """
+    """Return the table: `parts` has its rows, int64 (4, n); `about` the metadata of each trial."""
     import pyarrow as pa
 
-    trial, client, code, index = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+    rows = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+    # indices ascend within each split already, and this sort is stable
+    trial, client, code, index = rows[:, np.lexsort((rows[1], rows[0]))]
     provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
     provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
@@ -195,20 +319,23 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
-def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return each client's examples in one trial, read from the file or generated on demand."""
-    if (population := population_of(dataset, partition)) is None:
-        return read_partition(path, trial)
-    _noise(path, trial)
-    public, held = population.holdout_rows()
-    return PartitionIndices(
-        population.train, (), public=public, server_validation=held, population=population
-    )
+def read_partition(
+    path: Path | str, trial: int, population: Population | None = None
+) -> PartitionIndices:
+    """Read each client's examples in one trial from a partition's file; raise for other trials.
 
-
-def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise for other trials."""
-    noise = _noise(path, trial)
+    Those of a `population` are generated on demand.
+    """
+    source = artifacts.read_source(path, KIND)
+    if trial not in source.get("trials", ()):
+        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
+    if population:
+        first = int(population.all_rows.ends[population.clients])
+        cut = first + population.public
+        public, aside = np.arange(first, cut), np.arange(cut, cut + population.validation)
+        return PartitionIndices(population.train, (), None, public, aside, population=population)
+    noise = source["noise"][source["trials"].index(trial)]
+    variances = None if noise is None else np.array(noise)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
@@ -217,9 +344,8 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
             code = split.indices.to_numpy()
             for place, name in enumerate(split.dictionary.to_pylist()):
                 at = of_trial & (code == place)
-                listed[name].append(
-                    np.stack([batch[k].to_numpy()[at] for k in ("client", "index")])
-                )
+                found = [batch[key].to_numpy()[at] for key in ("client", "index")]
+                listed[name].append(np.stack(found))
     owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
     clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
 
@@ -231,21 +357,9 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
     if clients == 0 or train.sizes.min() == 0:
         why = f"a client of trial {trial} has no training examples"
         raise artifacts.corrupt_file_error(path, why)
-    public, server_validation = (
-        owned[name][1].astype(np.int64) for name in ("public", "server_validation")
-    )
+    public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(train, held("validation"), noise, public, server_validation, validation)
-
-
-def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Return the variance of each client's input noise in a trial, float64 (J,), or None."""
-    source = artifacts.read_source(path, KIND)
-    if trial not in source.get("trials", ()):
-        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
-    # files of before there was noise do not speak of it
-    noise = source.get("noise", [None] * len(source["trials"]))[source["trials"].index(trial)]
-    return None if noise is None else np.array(noise)
+    return PartitionIndices(train, held("validation"), variances, public, aside, validation)
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -347,16 +461,35 @@ def _followers(
     return owner
 
 
-def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return a trial's part of the table, int64 (4, n): trial, client, number of the split, index.
+def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
+    """Return the error that `who` needs held-out examples (`part`), but `partition` has none."""
+    holder = f", with validation_at: {part.at}" if part.at else ""
+    named = f" '{partition}'" if partition else ""
+    return FedreproError(
+        f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside: "
+        f"give it {part.parameter}, a number{holder}"
+    )
 
-    Splits are numbered 0 train, 1 validation, … (SPLITS). `held` has, by name of the split, the
-    arrays (client, index in the data set) of its examples.
-    """
-    parts = [
-        np.stack([np.full(rows.size, trial), owner, np.full(rows.size, SPLITS.index(name)), rows])
-        for name, (owner, rows) in held.items()
-    ]
-    listed = np.concatenate(parts, axis=1)
-    # indices ascend within each split already, and a stable sort keeps them so
-    return listed[:, np.argsort(listed[1], kind="stable")]
+
+def validation_count(dataset: Spec, partition: Spec) -> int | None:
+    """Return how many validation examples clients have at most; None if the data set decides."""
+    if partition.values.get("validation_at") == "clients" and partition["validation"]:
+        return int(partition["validation"])
+    count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
+    return count
+
+
+def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
+    """Return the error that `who` needs clients' validation examples and `who_has` none."""
+    return FedreproError(
+        f"{who} works on validation examples of clients, and {who_has} none: give the data set "
+        "validation, a number, or the partition, with validation_at: clients"
+    )
+
+
+def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
+    """Return the error that `who` asks for `size` public examples and only `there` exist."""
+    return FedreproError(
+        f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
+        "validation examples together: lower its examples, or set more aside for validation"
+    )

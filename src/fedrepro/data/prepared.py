@@ -14,7 +14,8 @@ The checksum of an array is compared when a job uses it for the first time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,17 +66,8 @@ class Arrays:
 
     def __post_init__(self) -> None:
         """Raise FedreproError for arrays of a wrong shape or type, or with NaN or infinity."""
-        if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
-            raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
-        if not (0 < self.scale < np.inf and all(self.shape)):
-            raise _wrong(f"has scale {self.scale} and shape {self.shape}: none may be zero")
-        if self.kind == "image" and last_axis_is_channels(self.shape):
-            raise _wrong(f"has images of shape {self.shape}: move channels before the places")
-        for split in SPLITS:
-            for name in ("x", "y"):
-                if not isinstance(getattr(self, name).get(split), np.ndarray):
-                    raise _wrong(f"has no array {name}['{split}']: give one, which may be empty")
-            self._check_split(split)
+        for fault in itertools.chain(self._faults(), *map(self._faults_of, SPLITS)):
+            raise _wrong(fault)
 
     def group(self, split: str) -> np.ndarray:
         """Return the natural group of each example of a split, int32 (N,); -1 without groups."""
@@ -83,29 +75,36 @@ class Arrays:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
 
-    def _check_split(self, split: str) -> None:
+    def _faults(self) -> Iterator[str]:
+        if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
+            yield f"is of kind '{self.kind}' with {len(self.classes)} classes"
+        if not (0 < self.scale < np.inf and all(self.shape)):
+            yield f"has scale {self.scale} and shape {self.shape}: none may be zero"
+        if self.kind == "image" and last_axis_is_channels(self.shape):
+            yield f"has images of shape {self.shape}: move channels before the places"
+        for name, split in itertools.product("xy", SPLITS):
+            if not isinstance(getattr(self, name).get(split), np.ndarray):
+                yield f"has no array {name}['{split}']: give one, which may be empty"
+
+    def _faults_of(self, split: str) -> Iterator[str]:
         x, y, g = self.x[split], self.y[split], self.group(split)
         classes, groups = len(self.classes), len(self.group_names)
         wanted, expected = (y.size, *self.shape), np.dtype(np.int64 if classes else np.float32)
         if x.dtype not in (np.uint8, np.float32) or x.shape != wanted:
-            raise _wrong(
-                f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: make them uint8 or "
-                f"float32 {wanted}"
-            )
+            fix = f"make them uint8 or float32 {wanted}"
+            yield f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: {fix}"
         if y.dtype != expected or y.ndim != 1:
-            raise _wrong(
-                f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): number its classes "
-                "from 0, and name them in `classes`"
-            )
+            fix = "number its classes from 0, and name them in `classes`"
+            yield f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): {fix}"
         if classes and y.size and (y.min() < 0 or y.max() >= classes):
-            raise _wrong(f"has {split} labels that lie outside 0 .. {classes - 1}")
+            yield f"has {split} labels that lie outside 0 .. {classes - 1}"
         for what, array in (("inputs", x), ("targets", y)):
             if bad := not_finite(array):
-                raise _wrong(f"has {split} {what} that are {bad}")
+                yield f"has {split} {what} that are {bad}"
         if g.dtype != np.int32 or g.shape != (y.size,):
-            raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)")
+            yield f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)"
         if g.size and (g.min() < -1 or g.max() >= groups):
-            raise _wrong(f"has {split} groups that lie outside -1 .. {groups - 1}")
+            yield f"has {split} groups that lie outside -1 .. {groups - 1}"
 
 
 def _wrong(what: str) -> FedreproError:
@@ -169,9 +168,8 @@ class Prepared:
 
     def require_whole(self) -> None:
         """Raise FedreproError if any array differs from its checksum."""
-        for part, arrays in self._parts.items():
-            for split in arrays:
-                self._of(part, split)
+        for part, split in itertools.product(self._parts, SPLITS):
+            self._of(part, split)
 
     def _of(self, part: str, split: str) -> np.ndarray:
         arrays = self._parts[part]
@@ -238,9 +236,8 @@ def write_prepared(
 def load_prepared(folder: Path | str) -> Prepared:
     """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
-    Raises:
-        FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
-            version or folder. Damage within an array is found when the array is used.
+    Raises FedreproError if a file is not as `dataset.json` says, or was written for another version
+    or folder. Damage within an array is found when the array is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -271,9 +268,9 @@ def read_info(folder: Path) -> dict[str, Any]:
     info: dict[str, Any] = artifacts.read_json(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
         raise artifacts.corrupt_file_error(path, "it does not describe a data set", folder)
-    if info.get("schema") != artifacts.SCHEMA_VERSION:
+    if (found := info.get("schema")) != artifacts.SCHEMA_VERSION:
         raise FedreproError(
-            f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
+            f"{path} was written with schema version {found}, this fedrepro reads "
             f"{artifacts.SCHEMA_VERSION}; delete the folder and start again"
         )
     artifacts.require_place(folder, info.get("place", ""))
@@ -287,11 +284,10 @@ def _file(split: str, part: str) -> str:
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
     """Return the SHA-256 over inputs parts["x"][split], labels "y", and if `grouped` groups "g"."""
     digest = hashlib.sha256()
-    # groups count only where there are any
-    for split in SPLITS:
-        for array in (parts[name][split] for name in ("xyg" if grouped else "xy")):
-            digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
-            digest.update(np.ascontiguousarray(array).data)
+    for split, name in itertools.product(SPLITS, "xyg" if grouped else "xy"):
+        array = parts[name][split]
+        digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -301,8 +297,7 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`,
-    unless examples have the given `shape`; `rng` is the trial's key.
+    Methods distil on them. Raises, naming `who`, unless examples have this `shape`.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

@@ -1,8 +1,7 @@
 """Raw files of data sets: their table, `config/datasets.csv`, and how they are downloaded.
 
 The table has a row for each form of a file, such as its publisher's or a mirror's own packing; any
-form is accepted. A file gets its final name once its size and checksum are those of the table, so
-two jobs may download one file at the same time.
+form is accepted. A file gets its final name once its size and checksum are those of the table.
 """
 
 from __future__ import annotations
@@ -77,11 +76,7 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 
 
 def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
-    """Read the table of raw files at `path`, by default config/datasets.csv.
-
-    Raises:
-        FedreproError: If the table is absent, lacks a column, or has a row that makes no sense.
-    """
+    """Read the table of raw files at `path`; raise FedreproError for a row that makes no sense."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -100,8 +95,8 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
     for column, (pattern, rule) in RULES.items():
         if not re.fullmatch(pattern, text[column]):
             raise FedreproError(f"{where}: {column} {rule}, not {shown(text[column])}")
-    numbers = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
-    return FileRow(**text | numbers | {"urls": tuple(text["urls"].split())})
+    sizes = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
+    return FileRow(**text | sizes | {"urls": tuple(text["urls"].split())})
 
 
 def forms(name: str, file: str, path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
@@ -134,9 +129,8 @@ def fetch(
 ) -> tuple[str, FileRow]:
     """Download the raw file of these rows to `target`, unless it exists; return its url and row.
 
-    The folder `mirror` is tried first, then the urls. A source fails after `timeout` seconds
-    without a byte. `progress` is called with (bytes done, bytes in all). Raises FedreproError, with
-    every reason, if no source worked or the disk is full.
+    The folder `mirror` is tried first, then the urls, each until `timeout` seconds without a byte.
+    `progress` is called with (bytes done, bytes in all). Errors state what was wrong with each.
     """
     if target_of(target).exists():
         try:
@@ -153,10 +147,8 @@ def fetch(
         request = urllib.request.Request(url, headers=agent)
         try:
             with atomic(target) as temporary:
-                with (
-                    urllib.request.urlopen(request, timeout=timeout) as response,
-                    temporary.open("wb") as file,
-                ):
+                source = urllib.request.urlopen(request, timeout=timeout)
+                with source as response, temporary.open("wb") as file:
                     total = int(response.headers.get("Content-Length") or 0)
                     while chunk := response.read(1 << 16):
                         file.write(chunk)

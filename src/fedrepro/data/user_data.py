@@ -49,10 +49,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
     Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
-    False the column may be missing.
-
-    Raises:
-        FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
+    False the column may be missing. Raises FedreproError for fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -95,11 +92,7 @@ def _number(text: str) -> float:
 
 
 def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv: return its header, and line number and fields of each line that is not empty.
-
-    Raises:
-        FedreproError: For a file that cannot be read, and for a column without a name.
-    """
+    """Read a csv: return its header, and line number and fields of each line that is not empty."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -115,11 +108,8 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     (_, first_line), *lines = rows
     header = [name.strip() for name in first_line]
     for number in (number for number, name in enumerate(header, 1) if NAMELESS.fullmatch(name)):
-        raise _wrong(
-            path,
-            f"has no name for column {number}, as where pandas writes its index",
-            "write it with index=False, or name the column,",
-        )
+        what = f"has no name for column {number}, as where pandas writes its index"
+        raise _wrong(path, what, "write it with index=False, or name the column,")
     return header, lines
 
 
@@ -128,10 +118,8 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
 
     Inputs of uint8 stay, others become float32; labels are whole numbers or texts. If `labelled` is
     False y may be missing. `channels` is "last" for images (N, height, width, channels), which
-    become (N, channels, height, width), or "first"; required if both are possible.
-
-    Raises:
-        FedreproError: an array is missing or wrong, or there are fewer than `least` classes.
+    become (N, channels, height, width), or "first"; required if both are possible. Raises
+    FedreproError for fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -190,11 +178,10 @@ def _examples(
     names = [_class_name(path, str(name).strip()) for name in found]
     if lacking := sum(not str(label).strip() for label in labels):
         raise _wrong(path, f"has {lacking} examples without a class")
-    classes = sorted(set(names))
+    whole = all(map(WHOLE.fullmatch, names))  # 10 after 9, and not after 1
+    classes = sorted(set(names), key=int if whole else None)
     if len(classes) < least:
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
-    if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
-        classes.sort(key=int)
     place = {name: number for number, name in enumerate(classes)}
     y = np.array([place[name] for name in names], np.int64)[y]
     return OwnExamples(x, y, tuple(classes), tuple(notes))
@@ -207,22 +194,10 @@ def _class_name(path: Path, text: str) -> str:
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
     if abs(number) > EXACT:
         return text
-    if number.is_integer():
-        return str(int(number))
-    why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
-    raise _wrong(path, why)
-
-
-def _numbering(classes: Sequence[str]) -> list[str]:
-    """Return a note for the user if labels are whole numbers that had to be renumbered from 0."""
-    whole, due = all(map(WHOLE.fullmatch, classes)), [str(k) for k in range(len(classes))]
-    if not whole or [*classes] == due:
-        return []
-    listed = [f"{name} → {place}" for place, name in enumerate(classes)]
-    return [
-        f"the labels are not 0 to {len(classes) - 1}, so they were numbered in their order: "
-        f"{', '.join(listed if len(listed) <= 12 else [*listed[:12], '…'])}"
-    ]
+    if not number.is_integer():
+        why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
+        raise _wrong(path, why)
+    return str(int(number))
 
 
 def split_by_class(
@@ -237,16 +212,21 @@ def split_by_class(
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
     Returns the arrays of a data set of this `kind`, such as image; `scale` divides inputs. `test`
-    and `validation` are numbers of examples; `stream` names the random numbers. Raises
-    FedreproError if a class has no example left for training.
+    and `validation` are numbers of examples; `stream` names the random numbers.
     """
-    x, y, count = examples.x, examples.y, len(examples.classes)
+    x, y, names, count = examples.x, examples.y, examples.classes, len(examples.classes)
     if not 0 < test < len(y) - validation:
         raise FedreproError(
             f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
             "with some left for training: choose other numbers"
         )
-    notes = [*examples.notes, *_numbering(examples.classes)]
+    notes = [*examples.notes]
+    if all(map(WHOLE.fullmatch, names)) and [*names] != [str(k) for k in range(count)]:
+        listed = [f"{name} → {place}" for place, name in enumerate(names)]
+        notes.append(
+            f"the labels are not 0 to {count - 1}, so they were numbered in their order: "
+            f"{', '.join(listed if count <= 12 else [*listed[:12], '…'])}"
+        )
     if scale == 1 and looks_like_pixels(x):
         notes.append(
             f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are "
@@ -260,15 +240,15 @@ def split_by_class(
     if len(lost):
         raise FedreproError(
             f"with {test} test and {validation} validation examples none of class "
-            f"'{examples.classes[lost[0]]}' is left for training: choose smaller numbers, or leave "
-            "that class out"
+            f"'{names[lost[0]]}' is left for training: choose smaller numbers, or leave that class "
+            "out"
         )
     return Arrays(
         x={split: x[index] for split, index in rows.items()},
         y={split: y[index] for split, index in rows.items()},
         scale=scale,
         shape=x.shape[1:],
-        classes=examples.classes,
+        classes=names,
         kind=kind,
         notes=tuple(notes),
     )

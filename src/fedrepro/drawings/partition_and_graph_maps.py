@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 
 from fedrepro.core.rng import RngKey
-from fedrepro.data.assignment import Skew, distances, skew_of
+from fedrepro.data.assignment import distances, skew_of
 from fedrepro.data.partition_files import PartitionIndices, labels_of
 from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
@@ -46,19 +46,19 @@ class PartitionMap:
     noise: np.ndarray | None = None
 
     @property
-    def skew(self) -> Skew:
+    def skew(self) -> dict[str, float]:
         return skew_of(self.counts)
 
     @property
     def words(self) -> str:
         """Describe in two sentences how many examples and classes clients hold, and how skewed."""
-        skew = self.skew
-        holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
+        of = self.skew
+        holders = "1 client holds" if of["clients"] == 1 else f"{of['clients']} clients each hold"
         return (
-            f"{holders} {_span(skew.size_min, skew.size_max)} examples (median "
-            f"{skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} "
-            f"{'class' if skew.classes_max == 1 else 'classes'}. Total variation from the whole: "
-            f"mean {skew.distance_mean:.3f}, at most {skew.distance_max:.3f}."
+            f"{holders} {_span(of['size_min'], of['size_max'])} examples (median "
+            f"{of['size_median']:g}) of {_span(of['classes_min'], of['classes_max'])} "
+            f"{'class' if of['classes_max'] == 1 else 'classes'}. Total variation from the whole: "
+            f"mean {of['distance_mean']:.3f}, at most {of['distance_max']:.3f}."
         )
 
     @property

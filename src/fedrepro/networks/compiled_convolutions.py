@@ -4,7 +4,7 @@ Images lie as (H, W, C) with zeros around, so that a convolution is one product 
 (`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a product too,
 and so is that by the inputs, with the kernel turned by 180°. Below max pooling three errors in four
 are zero. Where input channels fill whole vectors, both gradients are products of the nonzero errors
-alone (`core/portable_ops/sparse_products.py`), with the same bits.
+alone, with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
 padded to whole vectors. Functions share arguments: convs is the layout (`Convolutions`), c a
@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import (
-    convolution_and_pooling,
-    elementary_functions,
-    sparse_products,
-)
+from fedrepro.core.portable_ops import convolution_and_pooling, elementary_functions
 from fedrepro.core.portable_ops import matrix_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import (
+    LANE_BYTES,
     added_up,
     given_back,
     largest,
     product_at,
+    sparse_product,
 )
 from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.matrix_products import (
@@ -43,7 +41,6 @@ from fedrepro.core.portable_ops.matrix_products import (
     transpose,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
-from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
 from fedrepro.networks import memory_layout as f
 from fedrepro.networks.memory_layout import Convolutions, Images
 
@@ -375,7 +372,7 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
             room.lower[to + k] = room.image[at + k]
 
 
-CALLS = (products, elementary_functions, convolution_and_pooling, sparse_products, f)
+CALLS = (products, elementary_functions, convolution_and_pooling, f)
 
 
 @partial(compiled, calls=CALLS)

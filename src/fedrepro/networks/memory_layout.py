@@ -298,8 +298,11 @@ def convolutions_of(
     model's flat array. `matched` adds the buffer `extra`, for representation matching.
     """
     # Numba takes half a second to import
-    from fedrepro.core.portable_ops.convolution_and_pooling import multiplier_at
-    from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier
+    from fedrepro.core.portable_ops.convolution_and_pooling import (
+        LANE_BYTES,
+        multiplier_at,
+        sparse_multiplier,
+    )
 
     lists, convs = list[Array](), np.zeros((len(parts.convolutions), FIELDS), np.int64)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import TIE_DIGITS, Over, SelectionRule, rungs
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
-from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
 from fedrepro.numbers.trial_statistics import FAILED, Series, by_metric, is_final, mean, sd
 from fedrepro.planning.exhibit_config import TOGETHER
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting

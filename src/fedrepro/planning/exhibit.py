@@ -22,11 +22,11 @@ from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.client_rows import population_of
-from fedrepro.data.holdout_kinds import (
+from fedrepro.data.partition_files import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
+    population_of,
     too_few_examples_error,
     validation_count,
 )

@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from fedrepro.core.errors import shown
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, SPLIT, Over, SelectionRule
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
-from fedrepro.core.selection_rules import SELECTION_RULES, SPLIT, Over, SelectionRule
 from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]

@@ -11,13 +11,17 @@ from typing import Any
 from fedrepro.api import BELIEFS
 from fedrepro.core.component_notation import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.evaluation_schedule import (
+    SELECTION_RULES,
+    EvaluationSchedule,
+    SelectionRule,
+    require_fits,
+)
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
-from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
-from fedrepro.data.holdout_kinds import HOLDOUTS
+from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
     GRID,
     RACE,

@@ -16,9 +16,9 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import whole_runs
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import same_bytes
-from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of

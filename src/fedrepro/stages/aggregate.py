@@ -214,7 +214,7 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
         FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
             `local` is asked of a method that reorders hidden units.
     """
-    rule = setting.common.get("batchnorm", "average")
+    rule = setting["batchnorm"] if setting.component.meta["merges"] else "average"
     if rule == "average" or not isinstance(made, GlobalModel):
         return made
     who = f"method '{setting.token}'"

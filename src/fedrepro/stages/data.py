@@ -9,7 +9,7 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partition_files import partition_table_of, write_partition
+from fedrepro.data.partition_files import build_partition, population_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.planning.jobs import TrialBlock
@@ -70,8 +70,9 @@ def _device(dataset: Spec) -> str:
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
     """Divide the data set in `data` among clients in each trial; write who has what to `out`."""
     prepared = load_prepared(data)
-    dataset = parse_token("dataset", prepared.token)
-    table = partition_table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)
+    population = population_of(parse_token("dataset", prepared.token), spec)
+    numbers = range(trials.first, trials.last + 1)
+    table = build_partition(spec, prepared, numbers, seed, population)
     source = provenance(
         seed,
         specs=[spec],

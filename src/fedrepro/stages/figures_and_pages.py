@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
+    temporary_folder,
     write_bytes,
     write_json,
     write_table,
@@ -21,8 +22,7 @@ from fedrepro.core.component_notation import shown_name
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import comparable_text
 from fedrepro.core.spec import Spec
-from fedrepro.core.temporary_folders import temporary_folder
-from fedrepro.data.partition_files import read_members
+from fedrepro.data.partition_files import population_of, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.partition_and_graph_maps import (
     GraphMap,
@@ -229,9 +229,9 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
         for (dataset, partition), keys in plan.partitions(exhibits).items():
             prepared = load_prepared(plan.jobs.dataset(dataset))
             file = plan.jobs.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
-            held = read_members(file, TRIAL, dataset, partition)
+            held = read_partition(file, TRIAL, population_of(dataset, partition))
             one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-            more = {"skew": asdict(one.skew), "stand_in": prepared.stand_in}
+            more = {"skew": one.skew, "stand_in": prepared.stand_in}
             add(one, partition, shown_name(dataset, partition), keys, **more)
     elif kind == "graphs":
         for (graph, clients), keys in plan.graphs(exhibits).items():

@@ -19,11 +19,17 @@ import numpy as np
 from fedrepro.api import ClientInfo, Report, Traffic
 from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.evaluation_schedule import (
+    SPLIT,
+    EvaluationSchedule,
+    require_fits,
+    rounds_to_target,
+    rungs,
+    successive_halving,
+)
 from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Number, Table, require_metric
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
-from fedrepro.core.selection_rules import SPLIT, require_fits, rungs, successive_halving
 from fedrepro.core.spec import Spec
 from fedrepro.core.state_and_model_files import (
     from_plain,

@@ -16,12 +16,18 @@ import pyarrow as pa
 from pydantic import Field
 
 from fedrepro.core import plugins
-from fedrepro.core.artifacts import SCHEMA_VERSION, read_json, read_source, read_table, write_json
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    read_json,
+    read_source,
+    read_table,
+    temporary_folder,
+    write_json,
+)
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import command
 from fedrepro.planning.config import (

@@ -16,14 +16,16 @@ from fedrepro.core.artifacts import corrupt_file_error, read_source, require_sou
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.client_rows import sizes_of
-from fedrepro.data.holdout_kinds import (
+from fedrepro.data.partition_files import (
     HOLDOUTS,
+    PartitionIndices,
     missing_holdout_error,
     missing_validation_error,
+    population_of,
+    read_partition,
+    sizes_of,
     too_few_examples_error,
 )
-from fedrepro.data.partition_files import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
@@ -86,7 +88,8 @@ class ScenarioData:
     def trial(self, trial: int) -> TrialData:
         """Read which client has which examples in trial number `trial`; return the trial's data."""
         own = self.scenario
-        members = read_members(self.partition, trial, own.dataset, own.partition)
+        population = population_of(own.dataset, own.partition)
+        members = read_partition(self.partition, trial, population)
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
 
     def source(

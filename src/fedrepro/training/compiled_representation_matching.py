@@ -1,8 +1,8 @@
 """Representation matching of images in the compiled steps: maps f_j by transposed convolutions.
 
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
-convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
-(`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
+convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero.
+Images lie as (H, W, C), with the edges that kernels reach
 over. Then the output image is replaced by the loss's gradient by it, image by image, in the cache.
 `p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads,
 `mine` the activations of the network that trains, `room` the buffers. A `source` is where a map
@@ -17,10 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE
+from fedrepro.core.portable_ops.convolution_and_pooling import (
+    LANE_BYTES,
+    NOWHERE,
+    STRIPS,
+    VECTORS,
+    lay,
+    lift,
+    total,
+)
 from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
-from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks import memory_layout as f
 from fedrepro.networks.compiled_convolutions import features, gives
 from fedrepro.networks.layers import Shape

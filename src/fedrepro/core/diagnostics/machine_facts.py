@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line
 from fedrepro.core.diagnostics.usable_cores import file_text, usable_cores
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, type_and_message
 from fedrepro.core.provenance import versions
 
 
@@ -44,10 +43,7 @@ FLAGS = (
 )
 CPUINFO, MEMINFO = "/proc/cpuinfo", "/proc/meminfo"
 # where the two kinds of control groups state the limit of a container or a batch job
-LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def facts() -> Iterator[Observation]:
@@ -81,8 +77,8 @@ def processor() -> Observation:
 
 def memory() -> Observation:
     """Observe total memory, free memory, and the limit of a container or a batch job."""
-    numbers = (_line(file_text(MEMINFO), name).split() for name in ("MemTotal", "MemAvailable"))
-    total, free = (int(number[0]) * 1024 if number else 0 for number in numbers)
+    found = (_line(file_text(MEMINFO), name).split() for name in ("MemTotal", "MemAvailable"))
+    total, free = (int(number[0]) * 1024 if number else 0 for number in found)
     if not (total and free):
         return Observation("memory", "the system does not tell")
     limits = [int(value) for value in map(file_text, LIMITS) if value.strip().isdecimal()]
@@ -114,8 +110,8 @@ def asked(what: str) -> Iterator[Observation]:
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
-        why = f"{type(error).__name__}: {one_line(error)}"
-        yield Observation(what, f"cannot be used ({why}): run `make env` again", wrong=True)
+        words = f"cannot be used ({type_and_message(error)}): run `make env` again"
+        yield Observation(what, words, wrong=True)
 
 
 def environment_variables() -> Observation:
@@ -131,10 +127,8 @@ def checked_product(name: str, product: Product) -> Observation:
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
     if np.allclose(product(a, b), exact, rtol=0, atol=NEAR):
         return Observation(name, "right")
-    words = (
-        "WRONG: neither this processor nor this build of the library can be trusted: run "
-        "`make env` again, or take another machine"
-    )
+    fix = "run `make env` again, or take another machine"
+    words = f"WRONG: neither this processor nor this build of the library can be trusted: {fix}"
     return Observation(name, words, wrong=True)
 
 
@@ -198,10 +192,8 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
                 continue
         except EOFError:
             process.join()
-            words = (
-                f"broke down (exit status {process.exitcode}): run `make env` again, or install "
-                "builds for this processor"
-            )
+            fix = "run `make env` again, or install builds for this processor"
+            words = f"broke down (exit status {process.exitcode}): {fix}"
         finally:
             process.kill()
             process.join()
@@ -223,15 +215,9 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def slots() -> int:
-    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1.
-
-    Raises:
-        FedreproError: the variable is not a positive whole number.
-    """
+    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1."""
     value = os.environ.get("FEDREPRO_GPU_JOBS", "1")
     if value.isdecimal() and int(value) > 0:
         return int(value)
-    raise FedreproError(
-        f"FEDREPRO_GPU_JOBS is '{value}'; let it be how many jobs may share a GPU, such as 8, or "
-        "unset it"
-    )
+    fix = "let it be how many jobs may share a GPU, such as 8, or unset it"
+    raise FedreproError(f"FEDREPRO_GPU_JOBS is '{value}'; {fix}")

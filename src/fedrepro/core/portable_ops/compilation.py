@@ -30,11 +30,7 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 
 def compiled_folder() -> Path:
-    """Return Numba's folder for compiled code: NUMBA_CACHE_DIR, or one in the user's cache folder.
-
-    Raises:
-        RuntimeError: no variable names a cache folder, and the user has no home folder.
-    """
+    """Return NUMBA_CACHE_DIR, or a folder in the user's cache; RuntimeError without a home."""
     if numba_any.config.CACHE_DIR:
         return Path(numba_any.config.CACHE_DIR)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")
@@ -132,7 +128,6 @@ class InnerCompiler(compiler.CompilerBase):
     """Numba's compiler without its last step: it stops at LLVM code (`InnerLowering`)."""
 
     def define_pipelines(self) -> list[Any]:
-        """Return a list of one pipeline: the passes for functions without Python objects."""
         passes = nopython.define_nopython_pipeline(self.state)
         passes.passes = [
             (InnerLowering if each is lowering else each, words) for each, words in passes.passes

@@ -1,31 +1,38 @@
-"""Matrix products with windows of images, which are not copied, and max pooling, in compiled code.
+"""Matrix products with windows of images, sparse products, and max pooling, in compiled code.
 
-Rows of the first factor begin at listed offsets in an array, and consist of stretches of adjacent
-numbers. A k × k window of an image stored as (H, W, C) is such a row: k stretches of k · C numbers.
-So a convolution needs no unfolded copy. An element is summed as in `matrix_products`.
+Of `product_at` rows of the first factor begin at listed offsets in an array, and consist of
+stretches of adjacent numbers. A k × k window of an image stored as (H, W, C) is such a row: k
+stretches of k · C numbers. So a convolution needs no unfolded copy. An element is summed as in
+`matrix_products`.
+
+Of `sparse_product` the first factor is mostly zeros, which are left out; without them a chain of
+fused multiply-adds gives the same bits. `lay` adds products of single numbers and rows of a matrix
+to a tile in registers, `lift` computes their gradients.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
 
 from fedrepro.core.portable_ops import matrix_products
 from fedrepro.core.portable_ops.matrix_products import (
     COLUMNS,
     HALF,
     ROWS,
+    VECTOR,
+    WIDE,
     Code,
     Vectors,
     by_address,
+    by_height,
     call_address,
     cgutils,
     loop,
     named_after,
-    numba_types,
     tile,
     written,
 )
@@ -78,16 +85,7 @@ def _multiply_at(
 named_after(_multiply_at, [matrix_products])
 
 
-@cache
-def multiplier_at(dtype: str) -> Any:
-    """Return the compiled code that `product_at` calls by address, for "float32" or "float64"."""
-    size = types.intp
-    matrix = numba_types.CPointer(getattr(types, dtype)), size
-    signature = types.void(
-        *matrix, *matrix, *matrix, size, *matrix, size, numba_types.CPointer(types.int64),
-        *[size] * 4,
-    )  # fmt: skip
-    return by_address(_multiply_at, signature, dtype)
+multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn")
 
 
 @written
@@ -193,3 +191,190 @@ def added_up(code: Code, x: Any, at: Any, rows: Any, columns: Any, out: Any, to:
 
     (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, count, add_row)
     vector.store(total, vector.at(point(kinds[4], out, to)))
+
+
+LANE_BYTES = VECTOR // 8
+# Vectors of a row, or rows of one vector, that a tile has at most. As tiles overlap from number to
+# number, the order of sums depends on these; on how many the registers hold at a time it does not.
+VECTORS, STRIPS = 10, 5
+HELD = 10 if WIDE else 5
+CASES = range(1, VECTORS + STRIPS)
+
+
+class _Tile(Vectors):
+    """Writer of LLVM code for a tile of a matrix: a row of 1 to 10 vectors, or 2 to 5 rows of 1."""
+
+    def __init__(self, code: Code, dtype: Any, index: Any) -> None:
+        super().__init__(code.builder, dtype)
+        self.data, self.index = code.at, index
+
+    def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
+        """Write code that branches by a tile's form, `kind`: one(form, part) writes each branch.
+
+        A form is v for a row of up to 10 vectors, 9 + r for r rows of one. `part` are indices of
+        those that fit into CPU registers.
+        """
+
+        def whole(case: int) -> None:
+            count = case if case <= VECTORS else case - VECTORS + 1
+            each = -(-count // -(-count // HELD))
+            for first in range(0, count, each):
+                one(case, range(first, min(first + each, count)))
+
+        by_height(self.builder, kind, CASES, whole)
+
+    def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
+        """Write LLVM code for pointers to the vectors `part` of a tile at `first`.
+
+        `kind` is v for a row of up to 10 vectors, or 9 + r for r rows of one, of stride `apart`.
+        """
+        if kind <= VECTORS:
+            starts = [ir.Constant(self.index, v * self.lanes) for v in part]
+        else:
+            starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
+        return [self.at(first, at) for at in starts]
+
+    def load_all(self, pointers: list[Any]) -> list[Any]:
+        return [self.load(pointer) for pointer in pointers]
+
+    def store_all(self, values: list[Any], pointers: list[Any]) -> None:
+        for value, pointer in zip(values, pointers, strict=True):
+            self.store(value, pointer)
+
+
+@written
+def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
+    """Write LLVM code, into `code`, that adds a weighted sum of rows of `laid` to part of `image`.
+
+    Both are matrices (array, offset, row stride); the part is a tile, a small block. The sum is of
+    amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers. `kind`
+    encodes the tile's form: v up to 10 (VECTORS), a row of v vectors; 9 + r, r rows of one vector.
+    """
+    builder, kinds = code.builder, code.kinds
+    image, at, apart = cgutils.unpack_tuple(builder, image)
+    laid, under, below = cgutils.unpack_tuple(builder, laid)
+    first, end = cgutils.unpack_tuple(builder, part)
+    tile = _Tile(code, kinds[1][0].dtype, at.type)
+    onto = tile.data(kinds[1][0], image, at)
+    rows = tile.data(kinds[2][0], laid, under)
+    zero = ir.Constant(at.type, 0)
+    which, amounts = tile.data(kinds[3], which, zero), tile.data(kinds[4], amounts, zero)
+
+    def write(case: int, some: range) -> None:
+        targets = tile.pointers(onto, case, apart, some)
+
+        def add(sums: list[Any], m: Any) -> list[Any]:
+            row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
+            amount = tile.spread(builder.gep(amounts, [m]))
+            values = tile.load_all(tile.pointers(row, case, below, some))
+            return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
+
+        sums, _ = loop(builder, tile.load_all(targets), first, end, add)
+        tile.store_all(sums, targets)
+
+    tile.write(kind, write)
+
+
+# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r: a
+# product with a sparse matrix, whose nonzero numbers `amounts` are grouped by row r. Sums are
+# `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the order of r. This
+# is done `steps` times, out_step and b_step numbers further on each time. Arrays are pointers.
+def _multiply_sparse(
+    out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
+    firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
+) -> None:  # fmt: skip
+    for step in range(steps):
+        for r in range(rows):
+            at = 0
+            while at < vectors:
+                kind, place = min(VECTORS, vectors - at), at * lanes
+                target = out, step * out_step + outs[r] + place, 0
+                source = b, step * b_step + place, 0
+                lay(kind, target, source, which, amounts, (firsts[r], ends[r]))
+                at += kind
+
+
+named_after(_multiply_sparse, [matrix_products])
+
+
+sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn")
+
+
+@written
+def sparse_product(
+    code: Code, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
+    ends: Any, size: Any,
+) -> None:  # fmt: skip
+    """Write LLVM code, into `code`, that adds a sparse matrix times a dense one, b, to `out`.
+
+    Row r of the sparse one holds numbers amounts[m], firsts[r] ≤ m < ends[r]. For each r,
+    out[outs[r]:] += Σ amounts[m] · b[which[m]:]; this is done `steps` times, and from step to step
+    out and b begin a stride later. They are (array, offset, this stride), the others (array,
+    offset). `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers. `by`
+    is the address of the code that `sparse_multiplier` compiles.
+    """
+    call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
+
+
+@written
+def lift(
+    code: Code, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
+    sums: Any, count: Any,
+) -> None:  # fmt: skip
+    """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
+
+    `lay` has added amounts[m] times the row to an image at place seats[m], for m < `count`.
+    `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
+    is added to the array `moved` at the offset of `laid`, that of amounts[m] to vector m of `sums`,
+    for `total`. `kind`, the tile's form, is v for a row of up to 10 vectors, 9 + r for r rows.
+    """
+    builder, kinds = code.builder, code.kinds
+    errors, at, apart = cgutils.unpack_tuple(builder, errors)
+    laid, under, below = cgutils.unpack_tuple(builder, laid)
+    tile = _Tile(code, kinds[1][0].dtype, at.type)
+    image = tile.data(kinds[1][0], errors, at)
+    row, target = tile.data(kinds[2][0], laid, under), tile.data(kinds[3], moved, under)
+    zero = ir.Constant(at.type, 0)
+    seats, amounts = tile.data(kinds[4], seats, zero), tile.data(kinds[5], amounts, zero)
+    totals = tile.data(kinds[6], sums, zero)
+
+    def write(case: int, some: range) -> None:
+        weights = tile.load_all(tile.pointers(row, case, below, some))
+        targets = tile.pointers(target, case, below, some)
+
+        def add(moves: list[Any], m: Any) -> list[Any]:
+            seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
+            amount = tile.spread(builder.gep(amounts, [m]))
+            lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
+            place = tile.at(totals, lanes)
+            total = tile.load(place)
+            values = tile.load_all(tile.pointers(seat, case, apart, some))
+            for value, weight in zip(values, weights, strict=True):
+                total = tile.fma(value, weight, total)
+            tile.store(total, place)
+            return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
+
+        moves, _ = loop(builder, tile.load_all(targets), zero, count, add)
+        tile.store_all(moves, targets)
+
+    tile.write(kind, write)
+
+
+@partial(written, result=None)
+def total(code: Code, sums: Any, at: Any) -> Any:
+    """Write LLVM code, into `code`, that sums up the numbers of a 512-bit vector, sums[at:]."""
+    builder, tile = code.builder, _Tile(code, code.kinds[0].dtype, at.type)
+    value = tile.load(tile.at(tile.data(code.kinds[0], sums, at)))
+    word, lanes = ir.IntType(32), tile.lanes
+    while lanes > 1:
+        lanes //= 2
+        halves = [
+            builder.shuffle_vector(
+                value,
+                ir.Constant(value.type, ir.Undefined),
+                ir.Constant(ir.VectorType(word, lanes), list(range(first, first + lanes))),
+            )
+            for first in (0, lanes)
+        ]
+        value = builder.fadd(*halves)
+    return builder.extract_element(value, ir.Constant(word, 0))

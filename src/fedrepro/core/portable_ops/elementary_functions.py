@@ -211,10 +211,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Write LLVM code, into `code`, that makes the CPU take slow subnormal numbers as 0.
-
-    It returns the CPU's modes before, for `restore` to set again.
-    """
+    """Write LLVM code by which the CPU takes slow subnormal numbers as 0; return modes before."""
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)

@@ -71,10 +71,8 @@ def inner(function: Function) -> Any:
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that chooses what to call by its first argument's type.
 
-    Args:
-        plain: the function to call for all types that are not in `kinds`.
-        kinds: the function to call for each class of named tuple.
-        field: the field of the first argument whose type decides; '' for the argument's own type.
+    `kinds` has the function for each class of named tuple; `plain` is that for all others. The type
+    is that of the argument's `field`, or of the argument itself.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
@@ -372,28 +370,28 @@ def _multiply(
                 row += height
 
 
-@cache
-def multiplier(dtype: str) -> Any:
-    """Return the compiled product that `product` calls, by its address, for "float32" or "float64".
+def by_address(function: Function, arguments: str) -> Function:
+    """Make a function of "float32" or "float64" that compiles `function`, to call by its `address`.
 
-    It is the largest code by far, and so is compiled once and not with each of its callers.
+    `arguments` has a letter for each argument: x, a pointer to such numbers; p, a pointer to int64;
+    n, a whole number. Large code is so compiled once, and not with each of its callers.
     """
-    size = types.intp
-    matrix = numba_types.CPointer(getattr(types, dtype)), size
-    signature = types.void(*matrix, *matrix, *matrix, size, *matrix, size, size, size)
-    return by_address(_multiply, signature, dtype)
+
+    @cache
+    def compiled_for(dtype: str) -> Any:
+        numbers, places = (numba_types.CPointer(getattr(types, t)) for t in (dtype, "int64"))
+        kinds = {"x": numbers, "p": places, "n": types.intp}
+        signature = types.void(*(kinds[letter] for letter in arguments))
+        try:
+            with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
+                return numba.cfunc(signature, cache=True)(function)
+        except RuntimeError:  # as in `compiled`
+            return numba.cfunc(signature)(function)
+
+    return compiled_for
 
 
-def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Return `function` compiled for a Numba type, `signature`, with an `address` to call it by.
-
-    `dtype`, the type of its numbers, is part of a lock by which one process at a time compiles it.
-    """
-    try:
-        with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
-            return numba.cfunc(signature, cache=True)(function)
-    except RuntimeError:  # as in `compiled`
-        return numba.cfunc(signature)(function)
+multiplier = by_address(_multiply, "xnxnxnnxnnnn")
 
 
 @written

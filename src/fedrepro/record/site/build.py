@@ -19,10 +19,10 @@ from os.path import relpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.record_results import RECORD
 from fedrepro.record.recorded_numbers import LINK, RecordQuery, filled
 from fedrepro.record.site import pages

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedrepro.api import takes
 from fedrepro.core import plugins
+from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.component_notation import require_called
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
@@ -21,7 +22,6 @@ from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import components, components_of, spec_called
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.model_evaluation import Draws
 from fedrepro.stages.aggregate import SharedPreparation
 from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator

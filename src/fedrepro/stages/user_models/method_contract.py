@@ -25,12 +25,12 @@ from fedrepro.api import (
     State,
 )
 from fedrepro.core import plugins
+from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
