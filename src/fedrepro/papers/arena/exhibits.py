@@ -148,7 +148,8 @@ DEFAULTS = exhibit(
     trials=5,
     methods=[*BOUNDS, *MERGES, FEDDF, *ENSEMBLES],
     notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
-    at={"quick": QUICK, "tiny": TINY},
+    quick=QUICK,
+    tiny=TINY,
 )
 
 ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
@@ -196,7 +197,8 @@ FEW_OF_EACH = exhibit(cases={name: {"partition": FEWER_VALIDATE} for name in SKE
 PARTS_1["1-fashion-mnist-skewed"] = exhibit(  # at every scale
     ten_clients("Fashion-MNIST", "skewed", SKEWED),
     scales=["tiny", "quick", "paper"],
-    at={"quick": exhibit(FEW_OF_EACH, headline=True), "tiny": FEW_OF_EACH},
+    quick=exhibit(FEW_OF_EACH, headline=True),
+    tiny=FEW_OF_EACH,
 )
 PARTS_1["1-fashion-mnist-even"] = ten_clients("Fashion-MNIST", "even", EVEN)
 
@@ -236,7 +238,8 @@ PARTS_1["1-starts"] = exhibit(
         "lenet": {"label": "Dirichlet 0.1"},
         "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [PFNM]},
     },
-    at={"quick": exhibit(FEWER_STARTS, headline=True), "tiny": FEWER_STARTS},
+    quick=exhibit(FEWER_STARTS, headline=True),
+    tiny=FEWER_STARTS,
 )
 QUICK_PERCEPTRON = exhibit(
     headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
@@ -247,7 +250,7 @@ PARTS_1["1-perceptron"] = exhibit(
     caption=TEN_CLIENTS,
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    at={"quick": QUICK_PERCEPTRON},
+    quick=QUICK_PERCEPTRON,
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
     OF_OTHERS,
@@ -350,7 +353,7 @@ ROUNDS = exhibit(
             validation examples. FedDyn's server overshoots in its first round; its paper
             reports the mean of the clients beside it.""",
     ],
-    at={"quick": FEWER_ROUNDS},
+    quick=FEWER_ROUNDS,
 )
 
 BOARD_1 = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -98,18 +99,16 @@ class Effect(Form):
         cells = self.cells(numbers[exhibit], self.of)
         for place, group in grouped_rows(cells, [self.over, *self.than]):
             series = by_trial([cell.trials for cell in group])
-            spread = pairs(_means(self.over, group, series))
-            rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield contrasts(
-                cell_key_text(exhibit, place), Contrast(spread, np.column_stack(rivals))
-            )
+            spreads = [pairs(_means(key, group, series)) for key in (self.over, *self.than)]
+            contrast = Contrast(spreads[0], np.column_stack(spreads[1:]))
+            yield contrasts(cell_key_text(exhibit, place), contrast)
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     """Average `series` (trials, cells) over cells of equal value of `key`, to (trials, values)."""
-    levels = [comparable_text(cell.place[key]) for cell in cells]
-    masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
-    return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
+    levels = np.array([comparable_text(cell.place[key]) for cell in cells])
+    each = [series[:, levels == level].mean(axis=1) for level in dict.fromkeys(levels)]
+    return np.column_stack(each)
 
 
 class Correlation(Form):
@@ -130,14 +129,14 @@ class Correlation(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         paired = [
-            (cell.trials, other.trials)
+            [cell.trials, other.trials]
             for cell, others in self.with_others(numbers[exhibit])
             for other in others
         ]
         trials = min(len(values) for pair in paired for values in pair)
-        one, other = np.array([[np.mean(left), np.mean(right)] for left, right in paired]).T
-        at = f"{exhibit}, all points"
-        yield Statement(at, trials, lambda level: correlation(one, other, level))
+        one, other = np.array([[np.mean(values) for values in pair] for pair in paired]).T
+        found = partial(correlation, one, other)
+        yield Statement(f"{exhibit}, all points", trials, found)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

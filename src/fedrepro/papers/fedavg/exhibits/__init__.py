@@ -69,10 +69,8 @@ exhibits["table-2-cnn"] = exhibit(
         epochs on minibatches of B examples. FedSGD is E = 1 and B = ∞. At small scales the target
         is lower, on other data.""",
     methods=[E1_B50, E1_B10, E5_B10, E20_B10],
-    at={
-        "quick": {**QUICK, "cases": {"shards": {**NON_IID, "partition": t1.QUICK_SHARDS}}},
-        "tiny": {**TINY, "cases": {"shards": {**NON_IID, "partition": t1.TINY_SHARDS}}},
-    },
+    quick={**QUICK, "cases": {"shards": {**NON_IID, "partition": t1.QUICK_SHARDS}}},
+    tiny={**TINY, "cases": {"shards": {**NON_IID, "partition": t1.TINY_SHARDS}}},
 )
 exhibits["table-2-cnn-centred"] = exhibit(
     TABLE_2_CENTRED,
@@ -136,10 +134,8 @@ exhibits["rates-cnn"] = exhibit(
         """Weights start uniform within one over the root of a layer's inputs, as in the tables;
             "Glorot" within the root of six over its inputs and outputs, biases constant.""",
     ],
-    at={
-        "quick": {"model": t1.SMALL_CNN, "methods": QUICK_RATES},
-        "tiny": {"model": t1.SMALL_CNN, "methods": TINY_RATES},
-    },
+    quick={"model": t1.SMALL_CNN, "methods": QUICK_RATES},
+    tiny={"model": t1.SMALL_CNN, "methods": TINY_RATES},
 )
 exhibits["rates-cnn-pixels"] = exhibit(
     BEYOND,
@@ -242,17 +238,15 @@ exhibits["table-2-lstm"] = exhibit(
             as many.""",
         "The word-level LSTM of the paper needs data that are not public.",
     ],
-    at={
-        "quick": exhibit(
-            small_lstm(50, 32, 0.3, rounds=15, fraction=0.2),
-            partition={"clients": 20, "validation": 50},
-        ),
-        "tiny": exhibit(
-            small_lstm(20, 16, 0.15, rounds=3, fraction=0.5),
-            dataset=component("speeches", roles=8, lines=20),
-            partition={"clients": 8, "validation": 20},
-        ),
-    },
+    quick=exhibit(
+        small_lstm(50, 32, 0.3, rounds=15, fraction=0.2),
+        partition={"clients": 20, "validation": 50},
+    ),
+    tiny=exhibit(
+        small_lstm(20, 16, 0.15, rounds=3, fraction=0.5),
+        dataset=component("speeches", roles=8, lines=20),
+        partition={"clients": 8, "validation": 20},
+    ),
 )
 exhibits["table-2-lstm-roles"] = exhibit(
     exhibits["table-2-lstm"],
@@ -333,18 +327,16 @@ exhibits["table-3"] = exhibit(
         """Each target has runs of its own, which end where it is reached, or at 1.5 times the
             printed rounds.""",
     ],
-    at={
-        "quick": exhibit(
-            small_table_3([60, 65, 70], fraction=0.2, epochs=5, rounds=10, sgd_rounds=150),
-            dataset=component("shapes"),
-            partition=t1.QUICK_CLIENTS,
-        ),
-        "tiny": exhibit(
-            small_table_3([20, 22, 25], fraction=0.5, epochs=2, rounds=3, sgd_rounds=12),
-            dataset=component("shapes", train=600, test=100),
-            partition=t1.TINY_CLIENTS,
-        ),
-    },
+    quick=exhibit(
+        small_table_3([60, 65, 70], fraction=0.2, epochs=5, rounds=10, sgd_rounds=150),
+        dataset=component("shapes"),
+        partition=t1.QUICK_CLIENTS,
+    ),
+    tiny=exhibit(
+        small_table_3([20, 22, 25], fraction=0.5, epochs=2, rounds=3, sgd_rounds=12),
+        dataset=component("shapes", train=600, test=100),
+        partition=t1.TINY_CLIENTS,
+    ),
 )
 
 OF_FIGURE_2 = [E1_B50, E1_B10, E5_B50, E5_B10, E20_B10]
@@ -359,19 +351,17 @@ exhibits["figure-2"] = exhibit(
     model=t1.CNN,
     methods=[FEDSGD, *OF_FIGURE_2],
     notes=t1.CHOSEN,
-    at={
-        "quick": QUICK,
-        "tiny": TINY,
-        "paper": exhibit(
-            dataset=t1.CENTRED,
-            methods=[at_rate(FEDSGD), *t1.to_the_end(*OF_FIGURE_2)],
-            notes=[
-                *t1.TO_THE_END,
-                """FedSGD ran at the highest of these rates, 0.215, alone: 0.1 was stopped after 89
+    quick=QUICK,
+    tiny=TINY,
+    paper=exhibit(
+        dataset=t1.CENTRED,
+        methods=[at_rate(FEDSGD), *t1.to_the_end(*OF_FIGURE_2)],
+        notes=[
+            *t1.TO_THE_END,
+            """FedSGD ran at the highest of these rates, 0.215, alone: 0.1 was stopped after 89
                     rounds and 0.147 not begun, for want of time.""",
-            ],
-        ),
-    },
+        ],
+    ),
 )
 exhibits["figure-2-non-iid"] = exhibit(
     exhibits["figure-2"],
@@ -379,15 +369,13 @@ exhibits["figure-2-non-iid"] = exhibit(
     caption="As figure-2, with clients of two shards each.",
     partition=t1.SHARDS,
     methods=[NON_IID_FEDSGD, *NON_IID_E1],
-    at={
-        "quick": {**QUICK, "partition": t1.QUICK_SHARDS},
-        "tiny": {**TINY, "partition": t1.TINY_SHARDS},
-        "paper": exhibit(
-            dataset=t1.CENTRED,
-            methods=NON_IID_TO_THE_END,
-            notes=exhibits["table-2-cnn-one-epoch"]["notes"],
-        ),
-    },
+    quick={**QUICK, "partition": t1.QUICK_SHARDS},
+    tiny={**TINY, "partition": t1.TINY_SHARDS},
+    paper=exhibit(
+        dataset=t1.CENTRED,
+        methods=NON_IID_TO_THE_END,
+        notes=exhibits["table-2-cnn-one-epoch"]["notes"],
+    ),
 )
 
 # Both after equally many rounds; every learning rate runs to the end.
@@ -438,17 +426,15 @@ exhibits["fedsgd-against-fedavg"] = exhibit(
             and 0.8) {t1.AT_SERVER}: its mean over the second half of the rounds. Every rate runs to
             the end, since a race that looked once had stopped the best rate of FedSGD.""",
     ],
-    at={
-        # claim F5 was undecided with five, which said that about ten would decide
-        "paper": exhibit(trials=10),
-        "quick": {
-            "methods": both(40, 0.2),
-            "cases": small_cases(t1.QUICK_SHARDS, t1.QUICK_CLIENTS),
-        },
-        "tiny": {
-            "methods": both(3, 0.5, [0.1, 0.3], t1.SMALL_RATES),
-            "cases": small_cases(t1.TINY_SHARDS, t1.TINY_CLIENTS),
-        },
+    # claim F5 was undecided with five, which said that about ten would decide
+    paper=exhibit(trials=10),
+    quick={
+        "methods": both(40, 0.2),
+        "cases": small_cases(t1.QUICK_SHARDS, t1.QUICK_CLIENTS),
+    },
+    tiny={
+        "methods": both(3, 0.5, [0.1, 0.3], t1.SMALL_RATES),
+        "cases": small_cases(t1.TINY_SHARDS, t1.TINY_CLIENTS),
     },
 )
 
@@ -463,10 +449,8 @@ EXHIBITS = {
         training=component("sgd", batch_size=10, init="fan_in"),
         sweep={},
         trials=1,
-        at={
-            "quick": exhibit(dataset=component("digits"), partition=t1.QUICK_CLIENTS, trials=5),
-            "tiny": exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
-        },
+        quick=exhibit(dataset=component("digits"), partition=t1.QUICK_CLIENTS, trials=5),
+        tiny=exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
     ),
     "exhibits": {**t1.exhibits, **exhibits},
 }

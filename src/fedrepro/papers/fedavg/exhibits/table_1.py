@@ -156,10 +156,8 @@ exhibits["table-1"] = exhibit(
         ENDS,
         f"{WEIGHTS} One trial, as printed.",
     ],
-    at={
-        "quick": smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, [0.3, 0.5], *BOTH_SHARDS),
-        "tiny": smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, SMALL_RATES, *BOTH_SHARDS),
-    },
+    quick=smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, [0.3, 0.5], *BOTH_SHARDS),
+    tiny=smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, SMALL_RATES, *BOTH_SHARDS),
 )
 
 # in two ranges of pixels, with five learning rates that all run to the end
@@ -269,7 +267,7 @@ exhibits["table-1-cnn"] = exhibit(
     methods=[five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
     cases={**row("iid-10"), **row("iid-inf", five_epochs({0.0: 581}))},
     notes=CHOSEN,
-    at={
+    **{
         scale: exhibit(smaller(*less, SMALL_RATES, "shards-inf", epochs=5), model=SMALL_CNN)
         for scale, less in SMALLER_CNN.items()
     },

@@ -25,10 +25,8 @@ BY_IMAGES = exhibit(
         alone (Raw). Means over five samples of each size and over trials, bands one standard
         deviation over trials.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
-    at={
-        "quick": exhibit(t.QUICK, sweep={"tune.examples": [100, 300, 1000]}),
-        "tiny": exhibit(t.TINY, sweep={"tune.examples": [100, 1000]}),
-    },
+    quick=exhibit(t.QUICK, sweep={"tune.examples": [100, 300, 1000]}),
+    tiny=exhibit(t.TINY, sweep={"tune.examples": [100, 1000]}),
 )
 
 
@@ -65,7 +63,7 @@ exhibits["figure-3"] = exhibit(
         "cifar10": with_changes(t.FIVE, dataset=t.CIFAR, parameters={"epsilon": 0.2}),
         "ham10000": with_changes(t.FIVE, dataset=t.HAM, parameters={"epsilon": 0.2}),
     },
-    at=SMALL_PANELS,
+    **SMALL_PANELS,
 )
 
 for data, networks in t.NETWORKS.items():
@@ -87,7 +85,7 @@ exhibits["figure-4"] = exhibit(
         "cifar10": with_changes(FIVE_OF["cifar10"], dataset=t.CIFAR, model={"hidden": [100]}),
         "ham10000": with_changes(FIVE_OF["ham10000"], dataset=t.HAM),
     },
-    at=SMALL_PANELS,
+    **SMALL_PANELS,
 )
 
 
@@ -112,7 +110,7 @@ exhibits["figure-6"] = exhibit(
         "64 pairs.",
         *t.UNTUNED_NOTES,
     ],
-    at={"tiny": {"methods": balls_of_two_clients([0.3, 0.7, 0.95])}},
+    tiny={"methods": balls_of_two_clients([0.3, 0.7, 0.95])},
 )
 
 
@@ -131,7 +129,8 @@ exhibits["epsilon-and-p"] = exhibit(
         that all pass.""",
     methods=balls_and_ellipsoids([0.2, 0.4, 0.6, 0.8, 0.9, 0.95], [50, 500, 5000]),
     notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
-    at={"paper": {"trials": 5}, "tiny": {"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])}},
+    paper={"trials": 5},
+    tiny={"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])},
 )
 
 RATES = [0.01, 0.001]
@@ -153,7 +152,7 @@ exhibits["tuning-scope"] = exhibit(
         with_changes(RAW, "Raw, up to 50 epochs", tune=LONGER, show=["lr"]),
     ],
     notes=[t.HEADS, *t.UNTUNED_NOTES],
-    at={"paper": {"trials": 5}},
+    paper={"trials": 5},
 )
 
 
@@ -171,7 +170,7 @@ exhibits["deepest-point"] = exhibit(
     methods=[t.AVERAGED, *(one for space in SPACES for one in at_both_points(space))],
     cases=t.NUMBERS_OF_CLIENTS,
     notes=t.UNTUNED_NOTES,
-    at={"paper": {"trials": 5}},
+    paper={"trials": 5},
 )
 
 EACH_STOPS = {**t.NETWORK, "methods": [t.NEURAL_GEMS, t.NEURAL_LAST]}
@@ -189,7 +188,7 @@ exhibits["early-stopping"] = exhibit(
     },
     methods=[*t.BASELINES, t.GEMS, t.GEMS_TUNED],
     notes=[t.HEADS, *t.ON_MNIST["notes"]],
-    at={"paper": {"trials": 5}},
+    paper={"trials": 5},
 )
 
 BY_DEVIATION = with_changes(
@@ -212,7 +211,8 @@ exhibits["cifar-sizes"] = exhibit(
         WITHOUT_CLUSTERS,
         t.tuned_last(WITHOUT_CLUSTERS, "GEMS, no clusters, tuned"),
     ],
-    at={**t.SMALL, "paper": {"trials": 5}},
+    **t.SMALL,
+    paper={"trials": 5},
 )
 exhibits["cifar-feature-sizes"] = exhibit(
     scales=["paper"],
@@ -235,7 +235,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
             neither layer nor input size; the latter varies here.""",
         t.CIFAR_SPLIT,
     ],
-    at={"paper": {"trials": 5}},
+    paper={"trials": 5},
 )
 
 SMALL_FEATURES = exhibit(dataset=t.DIGITS, cases={"imagenet": {"dataset": t.DIGITS}})
@@ -252,7 +252,9 @@ exhibits["ham10000-features"] = exhibit(
     },
     methods=[component("pooled", "Global")],
     notes=[t.LESIONS],
-    at={"paper": {"trials": 5}, "quick": SMALL_FEATURES, "tiny": SMALL_FEATURES},
+    paper={"trials": 5},
+    quick=SMALL_FEATURES,
+    tiny=SMALL_FEATURES,
 )
 
 BY_EXAMPLES = exhibit(
@@ -401,7 +403,8 @@ EXHIBITS = {
         drawing=component("table", rows=["method"], sizes=False),
         size="hidden_units",
         # print has 5 trials, on which most sentences stay undecided
-        at={"paper": {"trials": 20}, **t.SMALL},
+        paper={"trials": 20},
+        **t.SMALL,
     ),
     "exhibits": {**t.exhibits, **exhibits},
 }

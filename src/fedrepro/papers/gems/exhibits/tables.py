@@ -47,8 +47,8 @@ TINY = exhibit(dataset=DIGITS, training={"epochs": 2, "lr": 0.03}, parameters=FE
 SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
 
 ON_MNIST = exhibit(notes=[MNIST_SPLIT, STOPPING, TUNING, SEARCH])  # the rest are the defaults
-ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], at=SMALL)
-ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], at=SMALL)
+ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], **SMALL)
+ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], **SMALL)
 # of exhibits that set the three data sets side by side
 NOTES_OF_ALL = [LITE0, MNIST_SPLIT, CIFAR_SPLIT, LESIONS, STOPPING, TUNING, SEARCH]
 UNTUNED_NOTES = [MNIST_SPLIT, STOPPING, SEARCH]  # nothing is tuned, or not as TUNING says
@@ -224,7 +224,8 @@ exhibits["in-all"] = exhibit(
             NETWORK_CASE, dataset=HAM, parameters=HAM_NETWORKS["parameters"]
         ),
     },
-    at={"quick": SMALL_CASES, "tiny": SMALL_CASES},
+    quick=SMALL_CASES,
+    tiny=SMALL_CASES,
 )
 
 KEYS = ["epsilon_hidden", "clusters"]

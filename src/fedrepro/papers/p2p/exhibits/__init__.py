@@ -73,7 +73,8 @@ TWO_NODES = exhibit(
     last_rounds=5,
     trials=5,
     notes=LEARNING_NOTES,
-    at={"quick": QUICK, "tiny": TINY},
+    quick=QUICK,
+    tiny=TINY,
 )
 TWO_NODES_A = exhibit(TWO_NODES, partition=LISTS_A, graph=component("matrix", **CROSSED))
 TWO_NODES_B = exhibit(TWO_NODES_A, partition=LISTS_B)
@@ -120,7 +121,9 @@ exhibits["table-accuracy"] = exhibit(
         deviation.""",
     methods=[ALONE_1, ALONE_2, *ON_A_GRAPH, ALL_DATA],
     cases=FOUR_CASES,
-    at={"paper": {"cases": {"iid": {"trials": 10}}}, "quick": QUICK, "tiny": TINY},
+    paper={"cases": {"iid": {"trials": 10}}},
+    quick=QUICK,
+    tiny=TINY,
 )
 
 LEVEL_LINES = [with_changes(ALONE_1, reference=True), with_changes(ALONE_2, reference=True)]
@@ -202,7 +205,8 @@ exhibits["interval"] = exhibit(
         for case in ("a", "unbalanced")
         for every in EXCHANGES
     },
-    at={"quick": {**QUICK, **QUICK_EXCHANGES}, "tiny": {**TINY, **TINY_EXCHANGES}},
+    quick={**QUICK, **QUICK_EXCHANGES},
+    tiny={**TINY, **TINY_EXCHANGES},
 )
 exhibits["interval-bytes"] = exhibit(
     exhibits["interval"],
@@ -254,10 +258,8 @@ exhibits["settings"] = exhibit(
         consensus_entry("consensus of beliefs", **BY_DIVERGENCE),
         component("consensus_of_means", "plain means", **BY_DIVERGENCE),
     ],
-    at={
-        "quick": exhibit(QUICK, FEW, parameters={"rounds": 150}),
-        "tiny": exhibit(TINY, FEW, trials=1),
-    },
+    quick=exhibit(QUICK, FEW, parameters={"rounds": 150}),
+    tiny=exhibit(TINY, FEW, trials=1),
 )
 
 SHORT, LONG = lasting(1560, 78, steps=3), lasting(6240, 312, steps=3)
@@ -300,10 +302,8 @@ exhibits["defaults"] = exhibit(
         "unbalanced_short": {"label": "unbalanced: 20 epochs", **UNBALANCED, **SHORT},
         "unbalanced_long": {"label": "unbalanced: 80 epochs", **UNBALANCED, **LONG},
     },
-    at={
-        "quick": exhibit(QUICK, FEW, cases=small_defaults(lasting(150, 8), lasting(600, 30))),
-        "tiny": exhibit(TINY, FEW, trials=1, cases=small_defaults(lasting(6, 1), lasting(24, 4))),
-    },
+    quick=exhibit(QUICK, FEW, cases=small_defaults(lasting(150, 8), lasting(600, 30))),
+    tiny=exhibit(TINY, FEW, trials=1, cases=small_defaults(lasting(6, 1), lasting(24, 4))),
 )
 
 Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between two measurements
@@ -370,22 +370,20 @@ exhibits["graphs"] = exhibit(
             self-loops.""",
         "One trial: what is seen here is a hint, and no verdict rests on it.",
     ],
-    at={
-        "paper": {
-            "cases": on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
-            | on_graphs({"ring": TO_64}, **NO_GOSSIP)
-            | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
-        },
-        "quick": exhibit(
-            small(40, {}, steps=3),
-            cases=on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
-            | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
-        ),
-        "tiny": exhibit(
-            small(10, {}, steps=2),
-            cases=on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}}),
-        ),
+    paper={
+        "cases": on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
+        | on_graphs({"ring": TO_64}, **NO_GOSSIP)
+        | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
     },
+    quick=exhibit(
+        small(40, {}, steps=3),
+        cases=on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
+        | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
+    ),
+    tiny=exhibit(
+        small(10, {}, steps=2),
+        cases=on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}}),
+    ),
 )
 
 EXHIBITS = {

@@ -61,10 +61,8 @@ for figure, (title, caption, of_nodes) in REGRESSIONS.items():
                 how many.""",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
-        at={
-            "quick": {"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
-            "tiny": {"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
-        },
+        quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
+        tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
     )
 
 
@@ -116,8 +114,6 @@ exhibits["theorem-1"] = exhibit(
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
-    at={
-        "quick": {"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
-        "tiny": {"parameters": {"repeats": 50}, "methods": algorithm(nodes=[4, 9]), "trials": 2},
-    },
+    quick={"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
+    tiny={"parameters": {"repeats": 50}, "methods": algorithm(nodes=[4, 9]), "trials": 2},
 )

@@ -45,7 +45,7 @@ exhibits["matching-or-size"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    at=SMALLER,
+    **SMALLER,
 )
 
 FINER = [0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 5.0]
@@ -63,7 +63,8 @@ exhibits["finer-sigma2"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    at={**SMALLER, "tiny": {"sweep": p.clients(2, 4), "trials": 2}},
+    quick=SMALLER["quick"],
+    tiny={"sweep": p.clients(2, 4), "trials": 2},
 )
 
 
@@ -106,14 +107,14 @@ exhibits["equal-size"] = exhibit(
             all others have those of figure 2.""",
         p.AS_IN_CODE,
     ],
-    at=SMALLER,
+    **SMALLER,
 )
 exhibits["equal-size-photographs"] = exhibit(
     exhibits["equal-size"],
     p.PHOTOGRAPHS,
     title="What merging gives at a size, colour pictures",
     caption="As equal-size, on colour pictures.",
-    at={scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
+    **{scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
 )
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
@@ -128,7 +129,7 @@ exhibits["equal-size-deep"] = exhibit(
             divides between them as it will.""",
         p.AS_IN_CODE,
     ],
-    at={"tiny": {"sweep": p.clients(4)}},
+    tiny={"sweep": p.clients(4)},
 )
 
 TWO_DATA_SETS: dict[str, Entry] = {
@@ -155,7 +156,8 @@ exhibits["erratum-options"] = exhibit(
             there are more than 11 clients.""",
         p.CHOSEN,
     ],
-    at={"quick": {"sweep": p.clients(5, 20)}, "tiny": {"sweep": p.clients(2, 4)}},
+    quick={"sweep": p.clients(5, 20)},
+    tiny={"sweep": p.clients(2, 4)},
 )
 DEEP = exhibit(BEYOND, partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
 exhibits["deep-sigma2"] = exhibit(
@@ -175,11 +177,9 @@ exhibits["deep-sigma2"] = exhibit(
             client's say on a class of which it has few examples. The unmatched rows show the second
             alone."""
     ],
-    at={
-        "paper": {"cases": {"photographs": {"trials": 6}}},
-        "quick": SHAPES_FOR_PHOTOGRAPHS,
-        "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
-    },
+    paper={"cases": {"photographs": {"trials": 6}}},
+    quick=SHAPES_FOR_PHOTOGRAPHS,
+    tiny=exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
 )
 
 VALUES = [0.0001, 0.01, 1.0]
@@ -204,7 +204,8 @@ exhibits["merging-and-posterior"] = exhibit(
             what merges is decided as before.""",
         p.CHOSEN_DEEP,
     ],
-    at={"quick": {"sweep": p.depths(10, [1, 2])}, "tiny": {"sweep": p.depths(4, [2]), "trials": 2}},
+    quick={"sweep": p.depths(10, [1, 2])},
+    tiny={"sweep": p.depths(4, [2]), "trials": 2},
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
@@ -222,7 +223,8 @@ exhibits["ensemble-readings"] = exhibit(
             (P11). Its two descriptions of the weights differ; both are drawn, from the local
             networks of figure 2."""
     ],
-    at={"quick": SHAPES_FOR_PHOTOGRAPHS, "tiny": SHAPES_FOR_PHOTOGRAPHS},
+    quick=SHAPES_FOR_PHOTOGRAPHS,
+    tiny=SHAPES_FOR_PHOTOGRAPHS,
 )
 exhibits["wider-downpour"] = exhibit(
     drawing="accuracy-close-up",
@@ -238,10 +240,8 @@ exhibits["wider-downpour"] = exhibit(
         "The paper names neither the widths nor the number of clients that it tried.",
         p.DOWNPOUR,
     ],
-    at={
-        "quick": {"sweep": p.clients(20)},
-        "tiny": {"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
-    },
+    quick={"sweep": p.clients(20)},
+    tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )
 
 DIGITS = exhibit(dataset=component("digits"))
@@ -264,11 +264,9 @@ EXHIBITS = {
             p.DOWNPOUR,
             p.AS_IN_CODE,
         ],
-        at={
-            "paper": {"trials_of": {"KD": 2}},
-            "quick": exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
-            "tiny": exhibit(DIGITS, TINY, trials_of={"KD": 1}),
-        },
+        paper={"trials_of": {"KD": 2}},
+        quick=exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
+        tiny=exhibit(DIGITS, TINY, trials_of={"KD": 1}),
     ),
     "exhibits": {**p.exhibits, **exhibits},
 }

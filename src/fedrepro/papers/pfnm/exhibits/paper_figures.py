@@ -158,12 +158,12 @@ add_panels(
     f"As figure 2{{}}, on colour pictures. {LINES_ARE_MEANS}",
     headline=False,
     notes=PHOTOGRAPH_NOTES,
-    at=PHOTOGRAPHS_AT,
+    **PHOTOGRAPHS_AT,
 )
 exhibits["figure-2"] = side_by_side(
     2,
     notes=PHOTOGRAPH_NOTES,
-    at={scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
+    **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
 
@@ -206,31 +206,25 @@ exhibits["figure-3a"] = exhibit(
         """Distillation has 500 units in each hidden layer. It costs most, so it may have fewer
             trials than the rest.""",
     ],
-    at={
-        "paper": {"trials_of": {"KD": 1}},
-        "quick": {"trials_of": {"KD": 2}},
-        "tiny": {"sweep": TINY_DEPTHS},
-    },
+    paper={"trials_of": {"KD": 1}},
+    quick={"trials_of": {"KD": 2}},
+    tiny={"sweep": TINY_DEPTHS},
 )
 add_panels(
     "figure-3",
     f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
     notes=DEEP_PHOTOGRAPH_NOTES,
-    at={
-        "paper": FEW_TRIALS,
-        "quick": exhibit(SHAPES, trials_of={"KD": 2}),
-        "tiny": exhibit(SHAPES, sweep=TINY_DEPTHS),
-    },
+    paper=FEW_TRIALS,
+    quick=exhibit(SHAPES, trials_of={"KD": 2}),
+    tiny=exhibit(SHAPES, sweep=TINY_DEPTHS),
 )
 exhibits["figure-3"] = side_by_side(
     3,
     notes=DEEP_PHOTOGRAPH_NOTES,
-    at={
-        "paper": {**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
-        "quick": {**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
-        "tiny": {**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
-    },
+    paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
+    quick={**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
+    tiny={**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
 )
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
@@ -265,7 +259,7 @@ exhibits["s-figure-2b"] = exhibit(
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     methods=[*DEEP_PFNM, ALL_UNITS],
     notes=[CHOSEN_DEEP, NOTHING_TRAINED],
-    at={"tiny": {"sweep": TINY_DEPTHS}},
+    tiny={"sweep": TINY_DEPTHS},
 )
 
 
@@ -305,10 +299,8 @@ exhibits["s-figure-3a"] = exhibit(
         CHOSEN,
         AS_IN_CODE,
     ],
-    at={
-        "quick": {"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
-        "tiny": {"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
-    },
+    quick={"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
+    tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
 
 
@@ -329,10 +321,8 @@ exhibits["s-figure-3a-epochs"] = exhibit(
         CHOSEN,
         AS_IN_CODE,
     ],
-    at={
-        "quick": {"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
-        "tiny": {"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
-    },
+    quick={"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
+    tiny={"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
 )
 
 
@@ -367,7 +357,7 @@ exhibits["s-figure-3b"] = exhibit(
         "Equation (11) has no meaning at the first step, which takes (9) instead.",
         "The weighted ensemble weighs by all examples that a client has seen so far.",
     ],
-    at={"tiny": {"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)}},
+    tiny={"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)},
 )
 
 
@@ -406,7 +396,7 @@ exhibits["s-figure-4a"] = exhibit(
             25.""",
         AS_IN_CODE,
     ],
-    at=smaller_sensitivity(),
+    **smaller_sensitivity(),
 )
 add_panels(
     "s-figure-4",
@@ -420,7 +410,8 @@ add_panels(
         AS_IN_CODE,
         SHAPES_STAND_IN,
     ],
-    at={"paper": {"trials": 5}, **smaller_sensitivity(SHAPES)},
+    paper={"trials": 5},
+    **smaller_sensitivity(SHAPES),
 )
 
 VALUES_AND_NETWORKS = """The values of σ² are ours, those that it is chosen from elsewhere. The
@@ -441,5 +432,6 @@ add_panels(
     "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 5{} of the supplement, on colour pictures.",
     notes=[VALUES_AND_NETWORKS, AS_IN_CODE, SHAPES_STAND_IN],
-    at={"quick": SHAPES, "tiny": SHAPES},
+    quick=SHAPES,
+    tiny=SHAPES,
 )
