@@ -40,11 +40,9 @@ class OverRounds(Form):
         row = {"method": self.of, "metric": self.metric, "split": self.split}
         rows = []
         for spot, by_round in numbers.rounds(self.of, self.metric, self.split).items():
-            curves = (
-                zip(by_round, one, strict=True) for one in zip(*by_round.values(), strict=True)
-            )
-            by_trial = " ".join(f"{take(list(curve)):.10g}" for curve in curves)
-            rows.append({**dict(spot), **row, "by_trial": by_trial})
+            trials = zip(*by_round.values(), strict=True)
+            values = (take(list(zip(by_round, one, strict=True))) for one in trials)
+            rows.append({**dict(spot), **row, "by_trial": " ".join(f"{v:.10g}" for v in values)})
         return replace(numbers, frame=pd.DataFrame(rows, columns=list(numbers.frame.columns)))
 
 
