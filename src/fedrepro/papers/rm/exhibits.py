@@ -58,13 +58,9 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
     have 41 each, fewer than a batch."""
 
 
-def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes of `cases`: the server holds `examples` to validate with."""
-    return {name: {"partition": {"validation": examples}} for name in cases}
-
-
-def small_scale(changes: ExhibitData) -> dict[str, ExhibitData]:
-    return {"quick": changes, "tiny": changes}
+def server_holds(examples: int, cases: Cases) -> ExhibitData:
+    """Return changes of an exhibit's `cases`: the server holds `examples` to validate with."""
+    return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
@@ -76,7 +72,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
     """Return "quick" and "tiny" versions of a table, with its cases of one class a client."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
-    cases = {"cases": server_holds(100, one_class)}
+    cases = server_holds(100, one_class)
     return {
         "quick": {**quick, "parameters": {"rounds": 6, "steps": 5}, **cases},
         "tiny": {**tiny, "parameters": {"rounds": 2, "steps": 2}, **cases},
@@ -102,7 +98,8 @@ def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
     }
 
 
-SMALL_ONE_CLASS = small_scale(exhibit(cases=server_holds(100, BOTH_ONE_CLASS)))
+SMALL = "quick", "tiny"
+SMALL_ONE_CLASS = dict.fromkeys(SMALL, server_holds(100, BOTH_ONE_CLASS))
 exhibits["table-1"] = exhibit(
     headline=True,
     drawing=ACCURACIES,
@@ -210,13 +207,9 @@ exhibits["table-3"] = exhibit(
         FIFTY_CLIPS,
         "At small scales generated pictures of coloured shapes stand in for the spectrograms.",
     ],
-    paper=exhibit(cases=server_holds(50, KEYWORD_CASES)),
+    paper=server_holds(50, KEYWORD_CASES),
     **small_pictures(4, BOTH_ONE_CLASS),
 )
-FIFTY = {
-    "cases": server_holds(50, FULL_ONE_CLASS),
-    "reduced": "40 of 600 rounds, one of four cells",
-}
 exhibits["table-3-reduced"] = exhibit(
     exhibits["table-3"],
     title="Accuracy on keywords, 40 rounds",
@@ -225,7 +218,10 @@ exhibits["table-3-reduced"] = exhibit(
     methods=[FA_TUNED, RM_AH, RM_TUNED, AH],
     parameters={**SHORTER_ROUNDS, "rounds": 40},
     cases=FULL_ONE_CLASS,
-    paper=FIFTY,
+    paper={
+        **server_holds(50, FULL_ONE_CLASS),
+        "reduced": "40 of 600 rounds, one of four cells",
+    },
     **small_pictures(4, FULL_ONE_CLASS),
 )
 
@@ -285,7 +281,7 @@ exhibits["figure-3"] = exhibit(
     methods=[RM_AH],
     cases=FIGURE_CASES,
     notes=[GRID, RUNS_OF_TABLE],
-    **small_scale(exhibit(cases=server_holds(100, FIGURE_ONE_CLASS))),
+    **dict.fromkeys(SMALL, server_holds(100, FIGURE_ONE_CLASS)),
 )
 exhibits["figure-3-photographs"] = exhibit(
     exhibits["figure-3"],
@@ -315,7 +311,7 @@ exhibits["figure-3-keywords"] = exhibit(
     caption="As figure 3, on keywords.",
     parameters=SHORTER_ROUNDS,
     notes=[SHORTER_GRID, FIFTY_CLIPS, RUNS_OF_TABLE],
-    paper=exhibit(cases=server_holds(50, FIGURE_CASES)),
+    paper=server_holds(50, FIGURE_CASES),
     **small_pictures(4, FIGURE_ONE_CLASS),
 )
 
@@ -385,7 +381,7 @@ BEYOND = exhibit(
     drawing=component("table", sizes=False, best="none"),
     place="beyond the paper",
     partition=ONE_CLASS,
-    **small_scale(exhibit(partition={"validation": 100})),
+    **dict.fromkeys(SMALL, exhibit(partition={"validation": 100})),
 )
 exhibits["learned-or-drawn"] = exhibit(
     BEYOND,

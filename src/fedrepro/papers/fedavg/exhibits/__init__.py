@@ -42,15 +42,12 @@ NON_IID_TO_THE_END = [at_rate(NON_IID_FEDSGD), *t1.to_the_end(*NON_IID_E1)]
 SMALL_B_INF, SMALL_B10 = (t1.minibatches(size, t1.SMALL_RATES) for size in (None, 10))
 QUICK_FEDSGD = with_changes(FEDSGD, rounds=20, training=SMALL_B_INF, fraction=0.2, until=0.8)
 QUICK_E1 = with_changes(QUICK_FEDSGD, "E = 1, B = 10", training=SMALL_B10)
-SMALL_LR = {"lr": t1.SMALL_RATES}
-QUICK_E5 = with_changes(QUICK_FEDSGD, "E = 5, B = 10", epochs=5, rounds=12, training=SMALL_LR)
+QUICK_E5 = with_changes(QUICK_E1, "E = 5, B = 10", epochs=5, rounds=12)
+QUICK_E5["training"] = {"lr": t1.SMALL_RATES}
 QUICK = exhibit(model=t1.SMALL_CNN, methods=[QUICK_FEDSGD, QUICK_E1, QUICK_E5])
 AT_TINY = {"fraction": 0.5, "until": 0.4}
-TINY_METHODS = [
-    with_changes(QUICK_FEDSGD, rounds=4, **AT_TINY),
-    with_changes(QUICK_E5, rounds=3, **AT_TINY),
-]
-TINY = exhibit(model=t1.SMALL_CNN, methods=TINY_METHODS)
+TINY_FEDSGD = with_changes(QUICK_FEDSGD, rounds=4, **AT_TINY)
+TINY = exhibit(QUICK, methods=[TINY_FEDSGD, with_changes(QUICK_E5, rounds=3, **AT_TINY)])
 
 TABLE_2 = exhibit(
     drawing=t1.rounds_table("method", "case"),
@@ -103,19 +100,13 @@ exhibits["table-2-cnn-rest"] = exhibit(
 
 # E = 5 and B = 10, where no learning rate is stopped early
 NO_RACE = component("fedavg", epochs=5, rounds=30, measure_every="auto", until=0.99)
-EACH_RATE: dict[str, Entry] = {
-    "lr 0.1": {"lr": 0.1},
-    "lr 0.2": {"lr": 0.2},
-    "lr 0.1, Glorot": {"lr": 0.1, "init": "glorot"},
-}
-
-
-def each_rate(**changes: Any) -> list[Entry]:
-    return [with_changes(NO_RACE, k, training=v, **changes) for k, v in EACH_RATE.items()]
-
-
-QUICK_RATES = each_rate(rounds=12, fraction=0.2, until=0.8)
-TINY_RATES = each_rate(rounds=3, **AT_TINY)[::2]
+EACH_RATE = [
+    with_changes(NO_RACE, "lr 0.1", training={"lr": 0.1}),
+    with_changes(NO_RACE, "lr 0.2", training={"lr": 0.2}),
+    with_changes(NO_RACE, "lr 0.1, Glorot", training={"lr": 0.1, "init": "glorot"}),
+]
+QUICK_RATES = [with_changes(one, rounds=12, fraction=0.2, until=0.8) for one in EACH_RATE]
+TINY_RATES = [with_changes(one, rounds=3, **AT_TINY) for one in EACH_RATE[::2]]
 BEYOND = exhibit(place="beyond the paper", model=t1.CNN)
 exhibits["rates-cnn"] = exhibit(
     BEYOND,
@@ -126,7 +117,7 @@ exhibits["rates-cnn"] = exhibit(
         five epochs on minibatches of 10 examples. That is a setting of tables 1 and 2, where a race
         stops all rates but one early; here none is stopped. At small scales the target is lower, on
         other data.""",
-    methods=each_rate(),
+    methods=EACH_RATE,
     cases={"iid": {"label": "IID"}},
     notes=[
         """A run ends where test accuracy reaches the target, or after 1.5 times the printed rounds:

@@ -5,6 +5,7 @@ First, what all tables share.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
@@ -116,7 +117,12 @@ SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 
 
 def smaller(
-    target: float, rounds: Rounds, shards: Entry, whole: list[float], *rows: str, **work: Any
+    target: float,
+    rounds: Rounds,
+    shards: Entry,
+    rows: Sequence[str] = ("shards-inf", "shards-10"),
+    whole: list[float] = SMALL_RATES,
+    **work: Any,
 ) -> ExhibitData:
     """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
 
@@ -133,7 +139,6 @@ def smaller(
 
 
 TABLE_1 = exhibit(drawing=rounds_table("case", "fraction"), place="table 1")
-BOTH_SHARDS = ["shards-inf", "shards-10"]
 
 exhibits["table-1"] = exhibit(
     TABLE_1,
@@ -156,8 +161,8 @@ exhibits["table-1"] = exhibit(
         ENDS,
         f"{WEIGHTS} One trial, as printed.",
     ],
-    quick=smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, [0.3, 0.5], *BOTH_SHARDS),
-    tiny=smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, SMALL_RATES, *BOTH_SHARDS),
+    quick=smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, whole=[0.3, 0.5]),
+    tiny=smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS),
 )
 
 # in two ranges of pixels, with five learning rates that all run to the end
@@ -243,19 +248,12 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
     )
 
 
-def five_epochs(rounds: Rounds) -> Entry:
-    """Return FedAvg until 99 % accuracy, with 5 local epochs, by shares of clients in `rounds`."""
-    return by_fraction(0.99, rounds, epochs=5)
+def to_99(rounds: Rounds) -> Entry:
+    """Return FedAvg with 5 local epochs and rates that run to the end, by shares of clients."""
+    return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 
-def whole_five_epochs(rounds: Rounds) -> Entry:
-    return to_the_end(five_epochs(rounds))[0]
-
-
-SMALLER_CNN: dict[str, tuple[float, Rounds, Entry]] = {
-    "quick": (0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS),
-    "tiny": (0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS),
-}
+ON_SMALL_CNN = exhibit(model=SMALL_CNN)
 exhibits["table-1-cnn"] = exhibit(
     TABLE_1,
     title="Rounds to 99 % with the convolutional network, by the share of clients in a round",
@@ -264,13 +262,11 @@ exhibits["table-1-cnn"] = exhibit(
         of B examples; C is the share of the clients that train in a round, 0 one client. At small
         scales the target is lower, on other data.""",
     model=CNN,
-    methods=[five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
-    cases={**row("iid-10"), **row("iid-inf", five_epochs({0.0: 581}))},
+    methods=[by_fraction(0.99, {0.0: 75, 0.1: 30, 0.2: 27}, epochs=5)],
+    cases={**row("iid-10"), **row("iid-inf", by_fraction(0.99, {0.0: 581}, epochs=5))},
     notes=CHOSEN,
-    **{
-        scale: exhibit(smaller(*less, SMALL_RATES, "shards-inf", epochs=5), model=SMALL_CNN)
-        for scale, less in SMALLER_CNN.items()
-    },
+    quick=ON_SMALL_CNN | smaller(0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS, ["shards-inf"], epochs=5),
+    tiny=ON_SMALL_CNN | smaller(0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS, ["shards-inf"], epochs=5),
 )
 
 CENTRED_CNN = exhibit(TABLE_1, scales=["paper"], model=CNN, dataset=CENTRED, notes=TO_THE_END)
@@ -279,20 +275,20 @@ exhibits["table-1-cnn-centred"] = exhibit(
     title="Rounds to 99 % with the convolutional network, pixels from −0.5 to 0.5",
     caption="""As table-1-cnn, with pixels from −0.5 to 0.5 and three learning rates, none of which
         is stopped early.""",
-    methods=[whole_five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
-    cases={**row("iid-10"), **row("iid-inf", whole_five_epochs({0.0: 581}))},
+    methods=[to_99({0.0: 75, 0.1: 30, 0.2: 27})],
+    cases={**row("iid-10"), **row("iid-inf", to_99({0.0: 581}))},
 )
 exhibits["table-1-cnn-one-client"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, one non-IID client a round",
     caption="As table-1-cnn-centred, for non-IID clients, one a round.",
     partition=SHARDS,
-    methods=[whole_five_epochs({0.0: 1434})],
+    methods=[to_99({0.0: 1434})],
     cases={
         "shards-inf": {
             "label": "non-IID, B = ∞",
             "training": WHOLE,
-            "methods": [whole_five_epochs({0.0: 1772})],
+            "methods": [to_99({0.0: 1772})],
         },
         "shards-10": {"label": "non-IID, B = 10"},
     },
@@ -301,11 +297,11 @@ exhibits["table-1-cnn-rest"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, the cells of table 1 that cost most",
     caption="As table-1-cnn-centred, for the other values of C.",
-    methods=[whole_five_epochs({0.5: 27, 1.0: 24})],
+    methods=[to_99({0.5: 27, 1.0: 24})],
     cases={
         **row("iid-10"),
-        **row("iid-inf", whole_five_epochs({0.1: 509, 0.2: 506, 0.5: 246, 1.0: 369})),
-        **row("shards-inf", whole_five_epochs({0.1: 1650, 0.2: 1467, 0.5: 1601})),
-        **row("shards-10", whole_five_epochs({0.1: 344, 0.2: 300, 0.5: 392, 1.0: 146})),
+        **row("iid-inf", to_99({0.1: 509, 0.2: 506, 0.5: 246, 1.0: 369})),
+        **row("shards-inf", to_99({0.1: 1650, 0.2: 1467, 0.5: 1601})),
+        **row("shards-10", to_99({0.1: 344, 0.2: 300, 0.5: 392, 1.0: 146})),
     },
 )
