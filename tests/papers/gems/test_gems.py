@@ -269,17 +269,18 @@ def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural
 
 
 def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
-    calls = calls_of(monkeypatch, hidden_units, "balls", "k_means")
+    calls = calls_of(monkeypatch, hidden_units, "k_means")
+    balls = calls_of(monkeypatch, hidden_units.LayerSpaces, "_searched")
     info = allowed(neural.info, NEURAL)
     costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
     for epsilon, clusters, wanted in (
-        (0.1, 4, ["balls"] * 4 + ["k_means"]), (0.1, 5, ["k_means"]), (0.2, 5, ["balls"] * 4),
-        (0.2, 4, []),
+        (0.1, 4, (4, 1)), (0.1, 5, (0, 1)), (0.2, 5, (4, 0)), (0.2, 4, (0, 0)),
     ):  # fmt: skip
         spec = NEURAL.spec(SMALL | {"epsilon_hidden": epsilon, "clusters": clusters})
         calls.clear()
+        balls.clear()
         NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec)[0])
-        assert sorted(name for name, _ in calls) == wanted
+        assert (len(balls), len(calls)) == wanted
 
 
 def test_what_comes_out_is_a_network_of_its_own_width_without_dropout(neural):

@@ -104,7 +104,7 @@ def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
 @given(seeds, st.floats(0, 50))
 def test_predictions_are_right_between_the_distances_found(seed, distance):
     model = softmax(seed)
-    kept = model.right_within(np.random.default_rng(seed), 12, 12)
+    kept = model.right_within(np.random.default_rng(seed), 12)
     plain = [accuracy(model, model.centre + distance * u) for u in surface(model, seed, 12)]
     assert np.abs(kept.accuracies(distance) - plain).max() <= 1.5 / len(model.labels)
 
@@ -134,9 +134,9 @@ def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_larg
 
 def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
     model = softmax()
-    whole = model.right_within(np.random.default_rng(2), 40, 40)
+    whole = model.right_within(np.random.default_rng(2), 40)
     monkeypatch.setattr(softmax_spaces, "BLOCK_FLOATS", 10 * model.logits.size)
-    parts = model.right_within(np.random.default_rng(2), 40, 40)
+    parts = model.right_within(np.random.default_rng(2), 40)
     assert parts.least.shape == whole.least.shape
     one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
     assert one == pytest.approx(two, abs=0.1)
@@ -169,8 +169,8 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
     own = layer()
-    found = hidden_units.balls(own, np.random.default_rng(4), epsilon, deviation, SEARCH)
-    radii = [radius.value for radius in found]
+    found = hidden_units.LayerSpaces([own], [Fixed(4)], SEARCH, "shared", deviation)
+    radii = [radius.value for radius in found.radii(epsilon)]
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
@@ -196,8 +196,8 @@ def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
         bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search)
         for a in (softmax_spaces.with_ones(own.inputs) @ own.units).T
     ]
-    rng = np.random.default_rng(seed)
-    assert hidden_units.balls(own, rng, epsilon, "inside", search) == plain
+    found = hidden_units.LayerSpaces([own], [Fixed(seed)], search, "shared", "inside")
+    assert found.radii(epsilon) == plain
 
 
 # --- a common point

@@ -63,40 +63,6 @@ def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
     return np.asarray(np.sqrt(np.einsum("pn,pn->p", apart, apart)))
 
 
-def balls(
-    layer: HiddenUnits,
-    rng: np.random.Generator,
-    epsilon: float,
-    deviation: Deviation,
-    search: Bisection,
-    shared: bool = True,
-) -> list[Radius]:
-    """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
-
-    With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
-    "inside" |difference| / sqrt(n). Directions are `shared` by all units and radii, or always new.
-    Source: GEMS, eq. (3).
-    """
-    examples = len(layer.inputs)
-    most = epsilon * (examples if deviation == "outside" else examples**0.5)
-    directions = moves(layer, rng, search.points) if shared else None
-
-    def radius_of(start: Floats) -> Radius:
-        left = directions
-
-        def good_enough(radius: float) -> bool:
-            nonlocal left
-            moved = moves(layer, rng, search.points) if left is None else left
-            far = deviations(start, moved, radius) > most
-            if left is not None and far.any() and not far.all():
-                left = left[far]  # the others cannot fail below this radius
-            return not far.any()
-
-        return bisected(good_enough, search)
-
-    return [radius_of(start) for start in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T]
-
-
 @dataclass(frozen=True)
 class Units:
     """All clients' units of a layer: `centres` (N, d), weights and bias, and their `owners`."""
@@ -174,11 +140,8 @@ class LayerSpaces:
     def radii(self, epsilon: float) -> list[Radius]:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
-            radii: list[Radius] = []
-            asked = epsilon, self.deviation, self.search, self.draws == "shared"
-            for client, rng in zip(self.clients, self.rngs, strict=True):
-                generator = rng.stream(f"gems-unit-directions-{self.layer}")
-                radii += balls(client, generator, *asked)
+            clients = range(len(self.clients))
+            radii = [radius for j in clients for radius in self._searched(j, epsilon)]
             self.known[epsilon] = radii
             if capped := sum(radius.capped for radius in radii):
                 log.warning(
@@ -188,13 +151,38 @@ class LayerSpaces:
                 )
         return self.known[epsilon]
 
+    def _searched(self, client: int, epsilon: float) -> list[Radius]:
+        """Search the balls of a client's units, whose printed deviation is |difference| / n.
+
+        With `deviation` "inside" it is |difference| / sqrt(n). Source: GEMS, eq. (3).
+        """
+        layer, points = self.clients[client], self.search.points
+        examples = len(layer.inputs)
+        most = epsilon * (examples if self.deviation == "outside" else examples**0.5)
+        rng = self.rngs[client].stream(f"gems-unit-directions-{self.layer}")
+        directions = moves(layer, rng, points) if self.draws == "shared" else None
+
+        def radius_of(start: Floats) -> Radius:
+            left = directions
+
+            def good_enough(radius: float) -> bool:
+                nonlocal left
+                moved = moves(layer, rng, points) if left is None else left
+                far = deviations(start, moved, radius) > most
+                if left is not None and far.any() and not far.all():
+                    left = left[far]  # the others cannot fail below this radius
+                return not far.any()
+
+            return bisected(good_enough, self.search)
+
+        return [
+            radius_of(unit) for unit in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T
+        ]
+
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units into `count` groups by k-means of their weights and biases.
+        """Cluster all clients' units by k-means of weights and biases; return units' indices.
 
-        Returns each cluster's array of units' indices. Only units of one cluster may be merged.
-
-        Raises:
-            FedreproError: there are fewer units than clusters.
+        Only units of one cluster may be merged. Raises FedreproError for fewer units than clusters.
         """
         units = len(self.units.centres)
         if count > units:
@@ -256,8 +244,7 @@ class Merging:
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
         """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
-        Raises:
-            FedreproError: clusters exceed units, or `as_published` drops the only cluster.
+        Raises FedreproError if clusters exceed units, or `as_published` drops the only cluster.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
@@ -332,10 +319,7 @@ def common_layers(
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
     """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
 
-    `tensors` are all clients' networks by name, (J, *shape).
-
-    Raises:
-        FedreproError: the networks have no biases.
+    `tensors` are all clients' networks by name, (J, *shape); they must have biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(

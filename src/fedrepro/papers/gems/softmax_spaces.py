@@ -133,13 +133,13 @@ class Softmax:
         logits = self.with_ones @ model.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
-    def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
+    def right_within(self, rng: np.random.Generator, points: int) -> RightWithin:
         """Draw `points` random directions; find at which distances along each an example is right.
 
-        Directions are shape * g / |g| with g standard normal; at most `most` are drawn at a time.
-        Source: GEMS, Algorithm 2, line 6, and appendix A.
+        Directions are shape * g / |g| with g standard normal. Source: GEMS, Algorithm 2, line 6,
+        and appendix A.
         """
-        parts = self.blocks(rng, points, most)
+        parts = self.blocks(rng, points, points)
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
@@ -259,9 +259,8 @@ class GoodEnough:
     @cached_property
     def shared(self) -> list[RightWithin]:
         """Find for each client, along directions drawn once, where its examples are right."""
-        drawn = enumerate(self.models)
-        most = self.search.points
-        return [model.right_within(self._directions(j), most, most) for j, model in drawn]
+        of, points = self._directions, self.search.points
+        return [model.right_within(of(j), points) for j, model in enumerate(self.models)]
 
     def _directions(self, client: int) -> np.random.Generator:
         return self.rngs[client].stream("gems-directions")
@@ -274,8 +273,7 @@ class GoodEnough:
                 log.warning(
                     "the space of client %d with accuracy %g reaches r_max, %g: every model that "
                     "was tried is good enough, so its radius says nothing",
-                    *key,
-                    self.search.r_max,
+                    *(*key, self.search.r_max),
                 )
         return self.known[key]
 

@@ -79,18 +79,15 @@ class Confusion(Figured):
         paths = [Path(path).with_name(FILE) for path in metrics]
         rows = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
         rows = rows[(rows["setting"] == setting) & (rows["belief"] == measure.belief)]
-        by_trial = dict(tuple(rows[rows["client"] + 1 == measure.node].groupby("trial")))
-        lacking = next((trial for trial in range(trials) if trial not in by_trial), None)
-        if lacking is not None:
+        by_trial = rows[rows["client"] + 1 == measure.node].groupby("trial")
+        if lacking := set(range(trials)) - by_trial.groups.keys():
             raise FedreproError(
                 f"{where}: {setting} should have what node {measure.node} confuses in each of "
-                f"{trials} trials, but lacks it in trial {lacking}; delete its metrics and start "
-                "again"
+                f"{trials} trials, but lacks it in trial {min(lacking)}; delete its metrics and "
+                "start again"
             )
-        counts = (
-            by_trial[trial].pivot(index="label", columns="predicted", values="count").to_numpy()
-            for trial in range(trials)
-        )
+        shape = {"index": "label", "columns": "predicted", "values": "count"}
+        counts = (by_trial.get_group(trial).pivot(**shape).to_numpy() for trial in range(trials))
         found = pd.DataFrame([shares(of_trial, self.groups, where) for of_trial in counts])
         return {(CONFUSION, str(split)): values.tolist() for split, values in found.items()}
 
@@ -141,9 +138,8 @@ def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
     pairs = rows["split"].str.extract(CLASSES).dropna().astype(int)
     if pairs.empty:
         raise FedreproError(f"{where}: there is nothing of what '{label}' confuses")
-    return (
-        rows.assign(true=pairs[0], taken=pairs[1]).pivot_table("mean", "true", "taken").to_numpy()
-    )
+    rows = rows.assign(true=pairs[0], taken=pairs[1])
+    return rows.pivot_table("mean", "true", "taken").to_numpy()
 
 
 def _draw(axes: Axes, shares: np.ndarray) -> None:
