@@ -176,10 +176,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of an experiment in FedFisher's paper, of five clients.
-
-    `point` ends its title; `case` is a key for its partition with `alpha`; `on` changes the data.
-    """
+    """Return a table of FedFisher's paper, of five clients; `point` ends its title."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         OF_OTHERS,
@@ -299,10 +296,7 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """Return methods in several rounds, after the best client and pooled training as bounds.
-
-    FedProx tries weights `proximal`, FedAdam server rates `adam_lr`, FedDyn what `feddyn` has.
-    """
+    """Return two bounds and methods in rounds; the arguments are what three of these try."""
     return [
         BEST_CLIENT,
         POOLED,

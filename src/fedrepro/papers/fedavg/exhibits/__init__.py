@@ -182,8 +182,8 @@ OF_ROLES: list[Entry] = [
 def small_lstm(holds: int, units: int, target: float, rounds: int, fraction: float) -> ExhibitData:
     """Return changes of table 2 with the LSTM for a small test run.
 
-    The server keeps `holds` windows of 80 characters to choose a learning rate. The LSTM has
-    `units`. A run ends at accuracy `target` or after `rounds`, each with a `fraction` of clients.
+    The server `holds` so many windows to choose a learning rate; a run ends at accuracy `target` or
+    after `rounds`, each with a `fraction` of clients.
     """
     work = {"rounds": rounds, "fraction": fraction}
     fedsgd = t1.fedavg_until(target, "FedSGD", **work, training=FEWER_B_INF)
@@ -268,10 +268,9 @@ def one_holder(percent: int, sgd: Entry) -> Entry:
 
 
 def small_table_3(targets: list[int], epochs: int, sgd_rounds: int, **small: Any) -> ExhibitData:
-    """Return table 3's configuration for small test runs, with three easier `targets` in percent.
+    """Return table 3 for a small test run: three `targets` in percent, FedAvg's `epochs`, …
 
-    `epochs` are FedAvg's, `sgd_rounds` those of SGD on all data in one place; `small` are
-    parameters of both federated methods.
+    `sgd_rounds` are those of SGD on all data in one place, `small` parameters of both others.
     """
     low, middle, high = targets
     fedsgd = with_changes(CIFAR_FEDSGD, **small, until=low / 100, training=SMALL_B_INF)

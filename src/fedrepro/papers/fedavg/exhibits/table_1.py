@@ -126,8 +126,8 @@ def smaller(
 ) -> ExhibitData:
     """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
 
-    `rows` are those of non-IID clients, whose partition is `shards`. `whole` are learning rates
-    where a minibatch is all data of a client, and `work` are parameters of FedAvg.
+    `rows` are of non-IID clients, with the partition `shards`; `whole` are learning rates where a
+    minibatch is all data of a client, `work` parameters of FedAvg.
     """
     small = by_fraction(target, rounds, SMALL_RATES, **work)
     of_whole = by_fraction(target, rounds, whole, **work)

@@ -81,15 +81,11 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add configurations of a figure's panels b to d to `exhibits`, each made from its panel a.
+    """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b has Dirichlet class shares, c has colour pictures, and d has both.
-
-    Args:
-        part: name of the figure, without the panel's letter.
-        split: caption of panel b.
-        pictures: caption of panels c and d, with {} for the letter of the panel with grey pictures.
-        changes: further keys of the configuration of panels c and d.
+    Panel b, with the caption `split`, has Dirichlet class shares. c and d have colour pictures and
+    further `changes`, d Dirichlet shares too; in their caption, `pictures`, {} is for the letter of
+    the panel with grey pictures.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
