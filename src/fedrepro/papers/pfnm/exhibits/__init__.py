@@ -1,4 +1,4 @@
-"""Every figure of the paper, and experiments beyond it. `at` has what differs at a smaller scale.
+"""Every figure of the paper, and experiments beyond it.
 
 Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
 chosen where the paper does not say.

@@ -322,12 +322,11 @@ exhibits["s-figure-3a-epochs"] = exhibit(
 )
 
 
-STREAMING = component("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
-
-
 def streaming(sigma2: list[float], of_downpour: dict[str, int], **steps: int) -> list[Entry]:
     return [
-        with_changes(STREAMING, **steps, sigma2=sigma2),
+        component(
+            "pfnm_streaming", "PFNM-Streaming", **steps, sigma2=sigma2, choose="pooled_train"
+        ),
         component("uniform_ensemble_streaming", "U-Ens", **steps),
         component("weighted_ensemble_streaming", "W-Ens", **steps),
         component("downpour_streaming", "D-SGD", **steps, **of_downpour),
