@@ -189,7 +189,6 @@ exhibits["interval"] = exhibit(
     TWO_NODES_A,
     drawing=table(["case"], ["method"]),
     title="How often nodes exchange beliefs",
-    place="beyond the paper",
     caption="""Test accuracy in percent of both nodes, before and after they hear each other, with
         1, 3 or 10 minibatches between two exchanges, or an epoch of half of the data; 20 epochs in
         all, mean over the last five measured rounds.""",
@@ -221,7 +220,6 @@ for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
         TWO_NODES,
         drawing=table(["method"], ["case"]),
         title=f"What spreads do, {title}",
-        place="beyond the paper",
         caption="""Test accuracy in percent of both nodes before and after they hear each other:
             consensus of beliefs as printed, the same with spreads that are put back after each
             exchange, and plain means. Means over the last five measured rounds and over trials,
@@ -236,7 +234,6 @@ for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
 
 OF_5000 = exhibit(
     TWO_NODES_A,
-    place="beyond the paper",
     partition=with_changes(LISTS_A, validation=5000),
     trials=1,
 )
@@ -344,7 +341,6 @@ exhibits["graphs"] = exhibit(
     ),
     by_rounds=True,
     title="Larger graphs of other shapes",
-    place="beyond the paper",
     caption="""Test accuracy of nodes that hold classes in shares drawn from Dirichlet(0.5), before
         they hear each other, after 20 epochs of all data; 10 minibatches between two exchanges. Two
         nodes have one graph. The spectral gap is one less the second largest modulus of W.""",
@@ -472,6 +468,6 @@ EXHIBITS = {
     "paper": "p2p",
     "title": "Peer-to-peer federated learning on graphs",
     "source": "Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019",
-    "defaults": exhibit(sweep={}),
+    "defaults": exhibit(sweep={}, place="beyond the paper"),
     "exhibits": exhibits,
 }

@@ -123,7 +123,6 @@ OF_RADII = {"metric": "radius", "split": "", "best": "none"}
 exhibits["epsilon-and-p"] = exhibit(
     drawing=component("table", rows=["method", "epsilon"], columns=["points"], **OF_RADII),
     title="Radii by ε and the number of points a surface",
-    place="beyond the paper",
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
         (ε), for so many points drawn from each surface (p). The more points, the smaller a radius
         that all pass.""",
@@ -163,7 +162,6 @@ def at_both_points(space: Entry) -> list[Entry]:
 SPACES = t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH
 exhibits["deepest-point"] = exhibit(
     title="The point of the descent and the deepest one",
-    place="beyond the paper",
     caption="""Test accuracy in percent of the point at which the descent ends, which is the mean of
         the models wherever that lies in all spaces, and of the deepest one, whose largest distance
         from a client's model, in radii, is least; two, three and five clients.""",
@@ -177,7 +175,6 @@ EACH_STOPS = {**t.NETWORK, "methods": [t.NEURAL_GEMS, t.NEURAL_LAST]}
 WHOLE = with_changes(t.NETWORK["training"], patience=0)
 exhibits["early-stopping"] = exhibit(
     title="What early stopping of each client does to averages",
-    place="beyond the paper",
     caption="""Test accuracy in percent where each client stops by itself, and where all train for
         40 epochs.""",
     cases={
@@ -394,6 +391,7 @@ EXHIBITS = {
     "source": "Guha, Smith; arXiv 1805.07782, 2018",
     "defaults": exhibit(
         t.LOGISTIC["mnist"],
+        place="beyond the paper",  # where an exhibit does not say another
         dataset=t.MNIST,
         partition=component("by_label", clients=5),
         model=component("logistic"),

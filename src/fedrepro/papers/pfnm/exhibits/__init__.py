@@ -16,8 +16,7 @@ def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entr
     return component(name, label, **parameters, units=units, show=["units"])
 
 
-BEYOND = exhibit(place="beyond the paper")
-BY_SIZE = exhibit(BEYOND, drawing="accuracy-against-size", partition=p.HOMOGENEOUS)
+BY_SIZE = exhibit(drawing="accuracy-against-size")
 SMALLER = {"quick": {"sweep": p.clients(5, 10, 20)}, "tiny": {"sweep": p.clients(2, 4)}}
 CUT_OFF = """Bars are one standard deviation over trials. What lies more than 25 points below the
     best is cut off, or named with an arrow."""
@@ -140,13 +139,11 @@ SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**p.SHAPES}})
 
 READINGS = {"popularity": [1.0, 2.0], "class_weights": [True, False], "count_cap": [10, None]}
 exhibits["erratum-options"] = exhibit(
-    BEYOND,
     drawing=component("table", best="none"),
     title="What the readings of PFNM's equations change",
     caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
         of the weights of classes and of the cap on counts, since text, derivation and the authors'
         code disagree; σ² is chosen for each.""",
-    partition=p.HOMOGENEOUS,
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
@@ -159,7 +156,7 @@ exhibits["erratum-options"] = exhibit(
     quick={"sweep": p.clients(5, 20)},
     tiny={"sweep": p.clients(2, 4)},
 )
-DEEP = exhibit(BEYOND, partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
+DEEP = exhibit(partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
 exhibits["deep-sigma2"] = exhibit(
     DEEP,
     drawing="table",
@@ -209,7 +206,6 @@ exhibits["merging-and-posterior"] = exhibit(
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
-    BEYOND,
     drawing="accuracy-close-up",
     title="What the weighted ensemble weighs by",
     caption=f"""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
@@ -232,7 +228,6 @@ exhibits["wider-downpour"] = exhibit(
     place="supplement 4.1, a sentence without a figure",
     caption=f"""Test accuracy of downpour SGD against the units of its hidden layer.
         {p.LINES_ARE_MEANS}""",
-    partition=p.HOMOGENEOUS,
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
@@ -251,7 +246,9 @@ EXHIBITS = {
     "title": "Probabilistic federated neural matching",
     "source": "Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni; submitted to ICLR 2019",
     "defaults": exhibit(
+        place="beyond the paper",  # where an exhibit does not say another
         dataset=component("mnist"),
+        partition=component("homogeneous"),
         model=component("mlp", hidden=[50]),
         training=component("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
         size="hidden_units",

@@ -8,7 +8,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 
 exhibits: dict[str, ExhibitData] = {}
 
-HOMOGENEOUS = component("homogeneous")
 HETEROGENEOUS = component("dirichlet", alpha=0.2)
 PHOTOGRAPHS = exhibit(dataset=component("cifar10"), training={"lr": 0.001, "l2": 1e-5})
 # stand in for PHOTOGRAPHS at small scales
@@ -145,7 +144,6 @@ exhibits["figure-2a"] = exhibit(
     place="section 4, figure 2a",
     caption=f"""Test accuracy and size of the global model against the number of clients J when each
         class is split evenly. {LINES_ARE_MEANS}""",
-    partition=HOMOGENEOUS,
 )
 add_panels(
     "figure-2",
@@ -189,7 +187,6 @@ exhibits["figure-3a"] = exhibit(
     place="section 4, figure 3a",
     caption=f"""Test accuracy and size of the global model against the number of hidden layers C of
         50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
-    partition=HOMOGENEOUS,
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     notes=[
@@ -241,7 +238,6 @@ exhibits["s-figure-2a"] = exhibit(
     title="Size of PFNM's global model against the number of clients",
     place="supplement 4.2, figure 2a",
     caption=f"Hidden units that PFNM ends with in figure 2, and {OF_ALL}",
-    partition=HOMOGENEOUS,
     methods=[pfnm_chosen(SIGMA2), ALL_UNITS],
     cases=PANELS_AB,
     notes=[CHOSEN, NOTHING_TRAINED],
@@ -382,7 +378,6 @@ exhibits["s-figure-4a"] = exhibit(
     caption="""Training accuracy and size of the global model over every pair of the three
         parameters; a map holds the third at its default, which its heading names. Means over
         trials.""",
-    partition=HOMOGENEOUS,
     sweep=clients(25),
     methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
     notes=[
@@ -418,7 +413,6 @@ exhibits["s-figure-5a"] = exhibit(
     place="supplement 4.3, figure 5a",
     caption="""Training accuracy and size of the global model for every σ² and number of clients.
         Means over trials.""",
-    partition=HOMOGENEOUS,
     methods=[pfnm_each(SIGMA2)],
     notes=[VALUES_AND_NETWORKS, AS_IN_CODE],
 )
