@@ -193,7 +193,7 @@ BY_DEVIATION = with_changes(
 )
 WITHOUT_CLUSTERS = with_changes(BY_DEVIATION, "GEMS, no clusters", clusters=1, merge="tuples")
 exhibits["cifar-sizes"] = exhibit(
-    t.CIFAR_NETWORKS,
+    t.NETWORKS["cifar10"],
     drawing=component(
         "table", rows=["epsilon_hidden"], columns=["method"], sizes=True, best="none"
     ),
