@@ -109,11 +109,12 @@ def rounds_table(rows: str, columns: str) -> Entry:
     return component("table", rows=[rows], columns=[columns], **shown)
 
 
-# for B = 10 and B = ∞
-IID_10: Rounds = {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105}
-IID_INF: Rounds = {0.0: 2183, 0.1: 2211, 0.2: 2487}
-SHARDS_10: Rounds = {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570}
-SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
+UNTIL_97: dict[str, Rounds] = {
+    "iid-10": {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105},
+    "iid-inf": {0.0: 2183, 0.1: 2211, 0.2: 2487},
+    "shards-10": {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570},
+    "shards-inf": {0.0: 6417, 0.1: 2694, 0.2: 2292},
+}
 
 
 def smaller(
@@ -148,12 +149,12 @@ exhibits["table-1"] = exhibit(
         of 200 units (2NN), each client training for one epoch (E = 1) on minibatches of B examples;
         C is the share of the clients that train in a round, 0 one client. At small scales the
         target is lower, on other data.""",
-    methods=[by_fraction(0.97, IID_10)],
+    methods=[by_fraction(0.97, UNTIL_97["iid-10"])],
     cases={
-        **row("iid-inf", by_fraction(0.97, IID_INF, WHOLE_RATES)),
+        **row("iid-inf", by_fraction(0.97, UNTIL_97["iid-inf"], WHOLE_RATES)),
         **row("iid-10"),
-        **row("shards-inf", by_fraction(0.97, SHARDS_INF, WHOLE_RATES)),
-        **row("shards-10", by_fraction(0.97, SHARDS_10)),
+        **row("shards-inf", by_fraction(0.97, UNTIL_97["shards-inf"], WHOLE_RATES)),
+        **row("shards-10", by_fraction(0.97, UNTIL_97["shards-10"])),
     },
     notes=[
         f"""Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
@@ -166,12 +167,8 @@ exhibits["table-1"] = exhibit(
 )
 
 # in two ranges of pixels, with five learning rates that all run to the end
-for name, which, rounds, partition, batch_size in (
-    ("iid-10", "IID clients, B = 10", IID_10, IID, 10),
-    ("iid-inf", "IID clients, B = ∞", IID_INF, IID, None),
-    ("shards-10", "non-IID clients, B = 10", SHARDS_10, SHARDS, 10),
-    ("shards-inf", "non-IID clients, B = ∞", SHARDS_INF, SHARDS, None),
-):
+for name, rounds in UNTIL_97.items():
+    which = ROWS[name]["label"].replace(",", " clients,")
     every_rate = with_changes(by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
     exhibits[f"table-1-{name}"] = exhibit(
         TABLE_1,
@@ -179,8 +176,8 @@ for name, which, rounds, partition, batch_size in (
         title=f"Rounds to 97 % with the perceptron in two ranges of pixels, {which}",
         caption="As table-1-iid-10, for other clients or minibatches.",
         trials=2,
-        partition=partition,
-        training={"batch_size": batch_size},
+        partition=ROWS[name].get("partition", IID),
+        training=ROWS[name].get("training", {"batch_size": 10}),
         methods=[every_rate],
         cases=TWO_RANGES,
         notes=[
@@ -202,8 +199,8 @@ exhibits["table-1-iid-10"] |= exhibit(
         none of which is stopped early, and two trials.""",
 )
 for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
-    most = {"fraction": fraction, "rounds": SHARDS_10[fraction], "measure_every": "auto"}
-    to_its_end = component("fedavg", f"C = {fraction:g}", **most, until=0.97, show=["lr"])
+    last = {"rounds": UNTIL_97["shards-10"][fraction], "until": 0.97, "measure_every": "auto"}
+    every_rate = component("fedavg", f"C = {fraction:g}", fraction=fraction, **last, show=["lr"])
     exhibits[f"table-1-shards-10-rates-{name}"] = exhibit(
         scales=["paper"],
         drawing=with_changes(rounds_table("method", "case"), rows=["method", "lr"]),
@@ -213,7 +210,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
             of which runs to the end, and in five trials.""",
         partition=SHARDS,
         trials=5,
-        methods=[with_changes(to_its_end, training={"lr": ELEVEN_RATES})],
+        methods=[with_changes(every_rate, training={"lr": ELEVEN_RATES})],
         cases=TWO_RANGES,
         notes=[
             """One of three cells (C = 0, 0.1, 0.2), each an exhibit, which the readings take
