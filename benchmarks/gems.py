@@ -147,7 +147,7 @@ def shared(model: Any, search: Any) -> dict[str, float]:
     """The radius from directions that are multiplied once."""
     from fedrepro.papers.gems.softmax_spaces import bisected
 
-    kept = model.right_within(np.random.default_rng(0), search.points, search.points)
+    kept = model.right_within(np.random.default_rng(0), search.points)
     found = bisected(lambda r: bool((kept.accuracies(r) >= EPSILON).all()), search)
     return {"radius": found.value}
 

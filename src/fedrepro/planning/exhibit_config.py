@@ -362,7 +362,12 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks."""
+    """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks.
+
+    The keys `tiny`, `quick` and `paper` together become `at`, which has what differs at a scale.
+    """
+    at = {scale: keys.pop(scale) for scale in SCALES if scale in keys}
+    keys |= {"at": at} if at else {}
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
     if "notes" in merged:

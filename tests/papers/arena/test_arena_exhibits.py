@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.papers.arena import exhibits
+from fedrepro.papers.arena import leaderboard_1
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan, part_keys, tables_of_board
 
@@ -33,8 +33,8 @@ def test_notes_say_what_two_hundred_steps_lose():
     assert len(lost) == 19  # of the twenty scenarios, the larger network has fewer steps
     starts = falls("1-starts.metrics.parquet", "matched_kfac")
     for said, numbers in (
-        (exhibits.COSTLY, [max(lost), -min(lost)]),
-        (exhibits.PARTS_1["1-starts"]["notes"][3], starts),
+        (leaderboard_1.COSTLY, [max(lost), -min(lost)]),
+        (leaderboard_1.PARTS_1["1-starts"]["notes"][3], starts),
     ):
         assert [float(number) for number in re.findall(r"\d+\.\d", said)] == numbers
 

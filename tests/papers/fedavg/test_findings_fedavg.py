@@ -13,16 +13,15 @@ from scipy import stats
 
 from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
-from fedrepro.papers.fedavg.exhibits import table_1
-from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, SHARDS_10
+from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, UNTIL_97
 
 FOLDER = RECORD / "paper/fedavg"
 FLAT = told("fedavg")
 CELLS = (  # of table 1, the exhibit with two ranges of pixels, the last round at each fraction
-    ("IID, B = 10", "table-1-iid-10", table_1.IID_10),
-    ("IID, B = ∞", "table-1-iid-inf", table_1.IID_INF),
-    ("non-IID, B = ∞", "table-1-shards-inf", table_1.SHARDS_INF),
-    ("non-IID, B = 10", "table-1-shards-10", table_1.SHARDS_10),
+    ("IID, B = 10", "table-1-iid-10", UNTIL_97["iid-10"]),
+    ("IID, B = ∞", "table-1-iid-inf", UNTIL_97["iid-inf"]),
+    ("non-IID, B = ∞", "table-1-shards-inf", UNTIL_97["shards-inf"]),
+    ("non-IID, B = 10", "table-1-shards-10", UNTIL_97["shards-10"]),
 )
 
 
@@ -98,7 +97,7 @@ def test_sentences_are_those_of_the_record_and_other_starting_weights_give_the_s
 
 CENTRED, STORED = "MNIST, pixels −0.5 to 0.5", "MNIST, pixels 0 to 1"
 PRINTED = {"C = 0": 3275, "C = 0.1": 664, "C = 0.2": 619}
-LAST = {f"C = {c:g}": SHARDS_10[c] for c in (0.0, 0.1, 0.2)}
+LAST = {f"C = {c:g}": UNTIL_97["shards-10"][c] for c in (0.0, 0.1, 0.2)}
 
 
 def fewest(case: str, cell: str) -> np.ndarray:

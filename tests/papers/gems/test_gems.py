@@ -185,7 +185,7 @@ def test_every_model_within_a_proven_radius_is_good_enough(near, space):
         against = np.eye(CLASSES)[model.labels] - 1 / CLASSES
         away = -(model.with_ones.T @ against) * model.shape**2
         step = spaces.radius(j, 0.5).value * away / np.linalg.norm(away / model.shape)
-        near_it, far = (model.accuracy_at(model.centre + n * step) for n in (1, 40))
+        near_it, far = (model.accuracy_of(model.centre + n * step) for n in (1, 40))
         assert near_it >= 0.5 > far
 
 
@@ -193,7 +193,9 @@ def test_the_accuracy_at_each_client_is_told(linear):
     """Of one client's own model it is that of its examples; the bar of each says who is met."""
     ((_, _, spaces),) = each_of(linear, LOOSE)
     own = told(only(linear, 2), CONVEX, **LOOSE)
-    assert own["accuracy_client_1"] == spaces.models[2].accuracy
+    model = spaces.models[2]
+    logits = model.inputs @ model.centre[:-1] + model.centre[-1]
+    assert own["accuracy_client_1"] == np.mean(logits.argmax(axis=1) == model.labels)
     strict = told(linear, CONVEX, epsilon=1.0, points=40)
     radii, each = (
         [strict[f"{key}_client_{j}"] for j in range(1, 5)] for key in ("radius", "accuracy")
@@ -244,17 +246,18 @@ def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one
 
 
 def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
-    calls = calls_of(monkeypatch, hidden_units, "balls", "k_means")
+    calls = calls_of(monkeypatch, hidden_units, "k_means")
+    balls = calls_of(monkeypatch, hidden_units.LayerSpaces, "_searched")
     info = allowed(neural.info, NEURAL)
     costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
     for epsilon, clusters, wanted in (
-        (0.1, 4, ["balls"] * 4 + ["k_means"]), (0.1, 5, ["k_means"]), (0.2, 5, ["balls"] * 4),
-        (0.2, 4, []),
+        (0.1, 4, (4, 1)), (0.1, 5, (0, 1)), (0.2, 5, (4, 0)), (0.2, 4, (0, 0)),
     ):  # fmt: skip
         spec = NEURAL.spec(SMALL | {"epsilon_hidden": epsilon, "clusters": clusters})
         calls.clear()
+        balls.clear()
         NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec)[0])
-        assert sorted(name for name, _ in calls) == wanted
+        assert (len(balls), len(calls)) == wanted
 
 
 def test_what_comes_out_is_a_network_of_its_own_width_without_dropout(neural):

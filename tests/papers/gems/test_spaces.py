@@ -14,12 +14,11 @@ from fedrepro.papers.gems import hidden_units, softmax_spaces
 from fedrepro.papers.gems.common_points import (
     Spaces,
     certified,
-    descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.hidden_units import GROUPINGS, Merging, Units, merged
+from fedrepro.papers.gems.hidden_units import Merging, Units, sets_of
 from fedrepro.papers.gems.softmax_spaces import (
     Bisection,
     GoodEnough,
@@ -102,7 +101,7 @@ def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
 @given(seeds, st.floats(0, 50))
 def test_predictions_are_right_between_the_distances_found(seed, distance):
     model = softmax(seed)
-    kept = model.right_within(np.random.default_rng(seed), 12, 12)
+    kept = model.right_within(np.random.default_rng(seed), 12)
     plain = [accuracy(model, model.centre + distance * u) for u in surface(model, seed, 12)]
     assert np.abs(kept.accuracies(distance) - plain).max() <= 1.5 / len(model.labels)
 
@@ -132,9 +131,9 @@ def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_larg
 
 def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
     model = softmax()
-    whole = model.right_within(np.random.default_rng(2), 40, 40)
+    whole = model.right_within(np.random.default_rng(2), 40)
     monkeypatch.setattr(softmax_spaces, "BLOCK_FLOATS", 10 * model.logits.size)
-    parts = model.right_within(np.random.default_rng(2), 40, 40)
+    parts = model.right_within(np.random.default_rng(2), 40)
     assert parts.least.shape == whole.least.shape
     one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
     assert one == pytest.approx(two, abs=0.1)
@@ -167,8 +166,8 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
     own = layer()
-    found = hidden_units.balls(own, np.random.default_rng(4), epsilon, deviation, SEARCH)
-    radii = [radius.value for radius in found]
+    found = hidden_units.LayerSpaces([own], [Fixed(4)], SEARCH, "shared", deviation)
+    radii = [radius.value for radius in found.radii(epsilon)]
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
@@ -194,8 +193,8 @@ def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
         bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search)
         for a in (softmax_spaces.with_ones(own.inputs) @ own.units).T
     ]
-    rng = np.random.default_rng(seed)
-    assert hidden_units.balls(own, rng, epsilon, "inside", search) == plain
+    found = hidden_units.LayerSpaces([own], [Fixed(seed)], search, "shared", "inside")
+    assert found.radii(epsilon) == plain
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.floats(0.05, 5))
@@ -237,21 +236,21 @@ def test_three_that_meet_only_in_pairs_are_refused(ellipsoids):
     shapes = np.ones((3, 2)) if ellipsoids else np.ones((1, 1))
     for radius, meet in ((0.95, False), (1.05, True)):
         own = Spaces(TRIANGLE, np.full(3, radius), shapes, np.zeros(3, bool))
-        pairs = [Spaces.balls(TRIANGLE[[i, j]], own.radii[:2]) for i, j in ((0, 1), (1, 2), (0, 2))]
+        pairs = [Spaces(TRIANGLE[[i, j]], own.radii[:2]) for i, j in ((0, 1), (1, 2), (0, 2))]
         assert all(certified(pair).meet for pair in pairs)
         assert certified(own).meet is meet
 
 
 @pytest.mark.parametrize(("where", "meet"), [(0.5, True), (1.5, False), (0.0, True)])
 def test_a_space_of_radius_0_is_its_centre(where, meet):
-    own = Spaces.balls(np.array([[where, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
+    own = Spaces(np.array([[where, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
     found = certified(own)
     assert found.meet is meet
     assert np.array_equal(found.point, own.centres[0])
 
 
 def test_spaces_that_touch_have_a_common_point_and_an_empty_one_has_none():
-    assert certified(Spaces.balls(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
+    assert certified(Spaces(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
     own = Spaces(np.zeros((2, 3)), np.array([1.0, 0.0]), np.ones((1, 1)), np.array([False, True]))
     assert certified(own).meet is False
     assert not own.holds(np.zeros(3))
@@ -262,32 +261,37 @@ def test_a_step_of_the_descent_follows_the_gradient(kind):
     hinges = kind(spaces(3, 4, 5, True, 0.2))
     start = np.random.default_rng(5).normal(size=5)
     slope = [(hinges.value(start + h) - hinges.value(start - h)) / 2e-6 for h in 1e-6 * np.eye(5)]
-    found = descended(hinges, start, lr=1e-3, steps=1)
-    assert np.allclose((start - found.point) / 1e-3, slope, atol=1e-5)
+    point, _ = hinges.descended(start, lr=1e-3, steps=1)
+    assert np.allclose((start - point) / 1e-3, slope, atol=1e-5)
 
 
 def test_the_descent_ends_in_all_balls_where_they_meet_well():
-    own = Spaces.balls(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
-    found = descended(of_balls(own), np.array([5.0, 5.0]), 0.01, 1000)
-    assert (found.objective, own.holds(found.point)) == (0, True)
-    assert 0 < found.steps < 1000
+    own = Spaces(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
+    point, steps = of_balls(own).descended(np.array([5.0, 5.0]), 0.01, 1000)
+    assert (of_balls(own).value(point), own.holds(point)) == (0, True)
+    assert 0 < steps < 1000
     # it takes no step from a point in all spaces, and stays at the centre of one ball
     for centres, radius in (([[0.0, 0], [1, 0]], 1.0), ([[0.25, -3.0]], 0.0)):
-        own = Spaces.balls(np.array(centres), np.full(len(centres), radius))
-        found = descended(of_balls(own), own.mean, 0.01, 1000)
-        assert np.array_equal(found.point, own.mean)
-        assert found.steps == 0 or not radius
+        own = Spaces(np.array(centres), np.full(len(centres), radius))
+        point, steps = of_balls(own).descended(own.mean, 0.01, 1000)
+        assert np.array_equal(point, own.mean)
+        assert steps == 0 or not radius
 
 
-joined = Merging(0.1, 1, "greedy", Intersecting("ball", "descent", False, 0.01)).joined
+GROUPINGS = ["greedy", "tuples"]
 
 
-@given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3))
+def merged(units, radii, clusters, grouping):
+    search = Intersecting("ball", "descent", False, 0.01)
+    return Merging(0.1, 1, grouping, search).merged(units, radii, clusters)
+
+
+@given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3))
 def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
     rng = np.random.default_rng(seed)
     own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
     meet = own.distances <= 2 * size
-    sets = GROUPINGS[grouping](list(range(12)), meet, own.owners)
+    sets = sets_of(list(range(12)), meet, own.owners, grouping)
     assert sorted(unit for found in sets for unit in found) == list(range(12))
     assert all(meet[np.ix_(found, found)].all() for found in sets)
     if grouping == "tuples":
@@ -296,7 +300,7 @@ def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
         assert sum(len(found) > 1 for found in sets) <= 1
 
 
-@given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3), st.integers(1, 4))
+@given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3), st.integers(1, 4))
 def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     seed, grouping, size, clusters
 ):
@@ -304,7 +308,7 @@ def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
     radii = size * np.exp(rng.normal(size=12) / 2)
     parts = [np.arange(12)[k::clusters] for k in range(clusters)]
-    found = merged(own, radii, parts, grouping, joined)
+    found = merged(own, radii, parts, grouping)
     assert len(found.units) == found.merged + found.leftover
     nearest = np.linalg.norm(own.centres[:, None] - found.units, axis=2) - radii[:, None]
     assert nearest.min(axis=1).max() <= 1e-4  # the guarantee of section 3.2, step 3
@@ -313,10 +317,10 @@ def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
 def test_copies_merge_and_sets_that_meet_only_in_pairs_keep_their_units():
     centres = np.tile(np.random.default_rng(0).normal(size=(4, 5)), (3, 1))
     own = Units(centres, np.repeat(np.arange(3), 4))
-    found = merged(own, np.zeros(12), [np.arange(12)], "tuples", joined)  # balls are points
+    found = merged(own, np.zeros(12), [np.arange(12)], "tuples")  # balls are points
     assert (found.merged, found.leftover) == (4, 0)
     assert np.allclose(found.units, centres[:4])
     parts = [np.arange(3), np.arange(0)]  # an empty cluster adds nothing
-    found = merged(Units(TRIANGLE, np.arange(3)), np.full(3, 0.95), parts, "greedy", joined)
+    found = merged(Units(TRIANGLE, np.arange(3)), np.full(3, 0.95), parts, "greedy")
     assert (found.merged, found.leftover, found.refused) == (0, 3, 1)
     assert np.array_equal(found.units, TRIANGLE)

@@ -1,357 +1,111 @@
-"""The leaderboards arena/1 and arena/2: what to do with models that clients have trained once.
+"""The leaderboards arena/1 and arena/2, and how tables of arena/2 differ from those of arena/1.
 
-docs/leaderboard.md says what is measured and how it is read. Tables whose names begin with "1-" are
-the parts of arena/1, the most decisive first; each is recorded by itself. `rounds` has equal data,
-partitions and models. Tables of arena/2 are made from those of arena/1 (`second`).
+docs/leaderboard.md says what is measured and how it is read. `CHANGES` lists every difference. Runs
+that no change affects are shared. arena/2 takes about 34 core-hours at the paper's size, 28 with
+the results of arena/1, and `rounds-2` takes 8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
-from fedrepro.papers.arena.leaderboard_2 import more_rounds, second, with_rules
-from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.papers.arena import leaderboard_1 as first
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit
 
-# LeNet without biases, as in FedFisher's public code
-LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
-LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
-PERCEPTRON = component("mlp", hidden=[200, 200])
-SMALL_PERCEPTRON = {"hidden": [20, 20]}
-WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
-
-# of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
-TRAINING = component(
-    "sgd", lr=0.01, momentum=0.9, batch_size=64, epochs=10, init="fan_in", shared_init=True
-)
-AUGMENTED = {"augment": "crop_flip"}
-
-
-def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition whose clients together keep 5,000 validation examples."""
-    return component(name, **parameters, validation=5000, validation_at="clients")
-
-
-IID = validating_partition("iid")
-DIRICHLET_05 = validating_partition("dirichlet", alpha=0.5, balance=True)
-DIRICHLET_01 = validating_partition("dirichlet", alpha=0.1, balance=True)
-TWO_LABELS = validating_partition("labels_each", each=2)
-FEWER_VALIDATE = {"validation": 200}  # at the small scales
-
-
-def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`; validation examples choose among `settings` ("grid": its own grid)."""
-    best = {"metric": "accuracy", "split": "client_validation"}
-    return component(name, label, **settings, choose=best)
-
-
-BEST_CLIENT = component("best_client", "best client", reference=True)
-POOLED = component("pooled", "pooled training", reference=True)
-BOUNDS = [
-    component("local", "mean client", reference=True),
-    BEST_CLIENT,
-    POOLED,
-    component("majority", "majority class", reference=True),
+CHANGES = [
+    """Settings are chosen in each trial, as the best client is. A table shows the one that is best
+        over all trials; the leaderboard takes that of each.""",
+    """Every method that has settings tries eight of them, in every scenario; the class-weighted
+        ensemble and weight matching have two, and try these. Grids go on where arena/1 chose their
+        ends: those of TIES, diagonal FedFisher, FedLPA, RegMean, FedDF and FENS. RegMean++ cannot
+        go beyond an alpha of one, so its ridge varies.""",
+    """All clients train for ten epochs, in FedFisher's grid too, and FedLPA takes 200 steps
+        everywhere: the larger network has the settings of the others.""",
+    """FENS trains its gate on every second validation example of a client, and its setting is
+        chosen on the others.""",
+    """Bytes and exchanges of choosing, with those of finding the best client, are counted beside
+        those of the method itself, as well as how often an end of a grid was chosen.""",
 ]
 
-FEDAVG = component("average", "FedAvg")
-KFAC_STEPS = [5, 10, 20, 50, 100, 200]
-# merge clients' networks into one without server data
-MERGES = [
-    FEDAVG,
-    chosen("task_arithmetic", "task arithmetic", settings="grid"),
-    chosen("ties", "TIES", settings="grid"),
-    chosen("fisher_merge", "Fisher merge", settings="grid"),
-    chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid"),
-    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS),
-    chosen("regmean", "RegMean", settings="grid"),
-    chosen("fedlpa", "FedLPA", settings="grid", steps=200),
-    chosen("regmean_plus", "RegMean++", alpha=[0.1, 0.5, 0.9, 1.0]),
-]
-
-
-def merges(*others: Entry) -> list[Entry]:
-    """Return FedAvg, TIES and other merging methods, with `others` in the place of equal labels."""
-    by_label = {one["label"]: one for one in others}
-    return [by_label.get(one["label"], one) for one in MERGES]
-
-
-# the server has unlabelled images
-FEDDF = chosen("feddf", "FedDF", settings="grid")
-SMALL_FEDDF = chosen("feddf", "FedDF", lr=[0.001, 0.01], epochs=2)
-
-# all of the clients' networks predict
-ENSEMBLES = [
-    component("uniform_ensemble", "mean of probabilities"),
-    component("voting_ensemble", "majority vote"),
-    chosen("weighted_ensemble", "class-weighted ensemble", settings="grid"),
-    chosen("fens", "FENS", settings="grid"),
-]
-
-
-def caption(whose: str) -> str:
-    return f"""Test accuracy in percent of what comes of {whose}. Means over five trials, each with
-        a partition of its own, with one standard deviation. Bold: the best of a column."""
-
-
-TEN_CLIENTS = caption("ten clients' models")
 LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
-    0.9, batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in its
-    public code. Starts are uniform within one over the root of the inputs."""
+    0.9, batches of 64, ten epochs. Starts are uniform within one over the root of the inputs."""
 
-
-def set_aside(examples: str) -> str:
-    return f"""{examples} training examples are set aside at the clients, in proportion to what they
-        hold. The best client, FENS and every choice of a setting read these and nothing else; the
-        test set measures."""
-
-
-TRIED = """A method tries the settings that it declares, 8 at most, and the best mean over trials on
-    these examples is taken. One that declares none gains nothing by them."""
-COSTLY = """K-FAC and FedLPA take 200 steps of conjugate gradients at most: from 100 steps to 200
-    K-FAC loses up to 3.4 points in the mean over trials and gains up to 1.8, and FedLPA was not
-    measured after fewer. RegMean++ tries four settings: each of its own asks all clients again."""
-DEALT = """Dirichlet shares are drawn for each class over the clients, with the balance step of
-    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its own."""
-AT_THE_SERVER = """FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where
-    the clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is left out
-    there."""
-AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
-    public code."""
-
-# the defaults of small scales: digits and tiny networks
-FEW_STEPS = chosen("fedfisher_diagonal", "FedFisher (diagonal)", steps=[20, 200])
-QUICK = exhibit(
-    dataset=component("digits"),
-    partition=FEWER_VALIDATE,
-    model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
-    training={"lr": 0.05, "batch_size": 16, "epochs": 4},
-    parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
-    methods=[*BOUNDS, *merges(FEW_STEPS), SMALL_FEDDF, *ENSEMBLES],
-)
-
-TINY = exhibit(
-    QUICK,
-    sweep={"partition.clients": [4]},
-    training={"lr": 0.05, "batch_size": 16, "epochs": 2},
-    parameters={"rounds": 5, "batch_size": 1000, "public_data": "digits"},
-    trials=2,
-)
-
-DEFAULTS = exhibit(
-    drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
-    place="arena/1",
-    dataset=component("fashion_mnist"),
-    model=LENET,
-    training=TRAINING,
-    partition=IID,
-    sweep={"partition.clients": [10]},
-    trials=5,
-    methods=[*BOUNDS, *MERGES, FEDDF, *ENSEMBLES],
-    notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
-    at={"quick": QUICK, "tiny": TINY},
-)
-
-ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
-ON_CIFAR10 = exhibit(
-    dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *MERGES, *ENSEMBLES]
-)
-
-SKEWED: dict[str, Entry] = {
-    "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
-    "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
+STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
+STEPS = [2, 5, 10, 20, 50, 100, 200, 500]
+Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> values to try, all combinations
+GRIDS: Grids = {
+    "TIES": {"keep": [0.2, 0.5], "scale": [0.125, 0.25, 0.5, 1.0]},
+    "FedFisher (diagonal)": {"steps": [50, 100, 200, 500, 1000, 2000, 5000, 10000]},
+    "FedFisher (K-FAC)": {"steps": STEPS},
+    "RegMean": STRENGTHS,
+    "FedLPA": {"damping": [1e-8, 1e-6, 1e-4, 0.001, 0.01, 0.1, 1.0, 10.0]},
+    "RegMean++": STRENGTHS,
+    "FedDF": {"lr": [0.0003, 0.001, 0.003, 0.01], "epochs": [20, 50]},
+    "FENS": {"gate": ["network", "class_weights"], "rate": [0.001, 0.01, 0.03, 0.1]},
+    "OT fusion": {"class_weights": [False, True], "sweeps": [1, 3, 10, 30]},
+    "matching, then RegMean": STRENGTHS,
+    "matching, then FedFisher (K-FAC)": {"steps": STEPS},
+    "PFNM": {"sigma2": [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]},
 }
-EVEN: dict[str, Entry] = {
-    "iid": {"label": "iid"},
-    "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
+FIXED: Mapping[str, Entry] = {"FedLPA": {"steps": 200}, "FENS": {"leave": True}}
+# on digits, in small test runs
+SMALL: Grids = {
+    "FedFisher (diagonal)": {"steps": [20, 200]},
+    "FedDF": {"lr": [0.001, 0.01], "epochs": [2]},
 }
+# methods in several rounds try four values each
+IN_ROUNDS: Grids = {
+    "FedProx": {"proximal": [0.0001, 0.001, 0.01, 0.1]},
+    "FedAvgM": {"server_momentum": [0.1, 0.3, 0.5, 0.9]},
+    "FedAdam": {"server_lr": [0.03, 0.1, 0.3, 1.0]},
+    "SCAFFOLD": {"server_lr": [0.5, 1.0, 1.5, 2.0]},
+    "FedDyn": {"alpha": [0.001, 0.01, 0.1, 1.0]},
+}
+EPOCHS = 10
 
-OF_TEN = exhibit(scales=["paper"], caption=TEN_CLIENTS)
-OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
+
+def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
+    """Return `methods`; a label in `grids` gets all combinations of its values as `settings`."""
+    changed = list(methods)
+    for at, method in enumerate(methods):
+        if grid := grids.get(method.get("label", "")):
+            settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
+            kept = {key: method[key] for key in ("name", "label", "choose")}
+            changed[at] = {**kept, "settings": settings, **FIXED.get(kept["label"], {})}
+    return changed
 
 
-def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
-    return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
+SHARED = [first.set_aside(examples) for examples in ("5,000", "2,000")]
+SHARED += [first.DEALT, first.AT_THE_SERVER, first.AUGMENTING]  # notes that hold for both
+NOTES_OF_BOTH = exhibit(notes=SHARED)["notes"]
 
 
-def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of an experiment in FedFisher's paper, of five clients.
-
-    `point` ends its title; `case` is a key for its partition with `alpha`; `on` changes the data.
-    """
-    own_shares = validating_partition("dirichlet_clients", alpha=alpha)
-    return exhibit(
-        OF_OTHERS,
-        *on,
-        title=f"FedFisher's grid on {point}",
-        training={**(on[0]["training"] if on else {}), "epochs": 30},
-        sweep={"partition.clients": [5]},
-        cases={case: {"label": f"Dirichlet {alpha} per client", "partition": own_shares}},
+def second(table: ExhibitData) -> ExhibitData:
+    """Return a table of leaderboard 2, made from its counterpart `table` in 1."""
+    defaults = first.DEFAULTS
+    cases = {
+        name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
+        for name, case in table["cases"].items()
+    }
+    notes = [note for note in table.get("notes", defaults["notes"]) if note in NOTES_OF_BOTH]
+    made = exhibit(
+        table,
+        place="arena/2",
+        scales=[scale for scale in table.get("scales", ["paper"]) if scale != "quick"],
+        methods=regrid(table.get("methods", defaults["methods"]), GRIDS),
+        cases=cases,
+        notes=[LOCAL_TRAINING, *CHANGES, *notes],
+        at={},
     )
+    if "epochs" in made.get("training", {}):
+        made["training"] = {**made["training"], "epochs": EPOCHS}
+    if "tiny" in made["scales"]:
+        methods = regrid(defaults["methods"], {**GRIDS, **SMALL})
+        made["at"] = {"tiny": {**table["at"]["tiny"], "methods": methods}}
+    return made
 
-
-PARTS_1: dict[str, ExhibitData] = {}
-
-FEW_OF_EACH = exhibit(cases={name: {"partition": FEWER_VALIDATE} for name in SKEWED})
-PARTS_1["1-fashion-mnist-skewed"] = exhibit(  # at every scale
-    ten_clients("Fashion-MNIST", "skewed", SKEWED),
-    scales=["tiny", "quick", "paper"],
-    at={"quick": exhibit(FEW_OF_EACH, headline=True), "tiny": FEW_OF_EACH},
-)
-PARTS_1["1-fashion-mnist-even"] = ten_clients("Fashion-MNIST", "even", EVEN)
-
-# Every client starts from weights of its own, so methods may match units before they merge
-MERGED = [
-    component("average_shared", "FedAvg, one start", reference=True),
-    FEDAVG,
-    chosen("ot_fusion", "OT fusion", settings="grid"),
-    chosen("weight_matching", "weight matching", settings="grid"),
-    component("c2m3", "cycle-consistent matching"),
-    chosen("matched_regmean", "matching, then RegMean", settings="grid"),
-    chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
-]
-PFNM = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3.0)])
-FEWER_STARTS = exhibit(
-    partition=FEWER_VALIDATE,
-    methods=[*BOUNDS, *MERGED, SMALL_FEDDF, *ENSEMBLES],
-    cases={"perceptron": {"model": SMALL_PERCEPTRON}},
-)
-PARTS_1["1-starts"] = exhibit(
-    title="Clients of different starts on Fashion-MNIST",
-    caption=caption("ten clients' models that started from weights of their own"),
-    training={"shared_init": False},
-    notes=[
-        LOCAL_TRAINING,
-        set_aside("5,000"),
-        TRIED,
-        """FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most; from
-            100 steps to 200 it loses 5.6 points with LeNet and 4.0 with a perceptron. Each of
-            its settings asks all clients again.""",
-        DEALT,
-        AT_THE_SERVER,
-    ],
-    partition=DIRICHLET_01,
-    methods=[*BOUNDS, *MERGED, FEDDF, *ENSEMBLES],
-    cases={
-        "lenet": {"label": "Dirichlet 0.1"},
-        "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [PFNM]},
-    },
-    at={"quick": exhibit(FEWER_STARTS, headline=True), "tiny": FEWER_STARTS},
-)
-QUICK_PERCEPTRON = exhibit(
-    headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
-)
-PARTS_1["1-perceptron"] = exhibit(
-    scales=["quick", "paper"],
-    title="A perceptron on Fashion-MNIST",
-    caption=TEN_CLIENTS,
-    model=PERCEPTRON,
-    cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    at={"quick": QUICK_PERCEPTRON},
-)
-PARTS_1["1-fashion-mnist-clients"] = exhibit(
-    OF_OTHERS,
-    title="LeNet on Fashion-MNIST, five and twenty clients",
-    sweep={"partition.clients": [5, 20]},
-    drawing=component("table", columns=["case", "clients"]),
-    cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
-)
-PARTS_1["1-fedfisher-fashion-mnist-01"] = fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1)
-PARTS_1["1-fedfisher-fashion-mnist-005"] = fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05)
-PARTS_1["1-fedfisher-fashion-mnist-02"] = fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2)
-PARTS_1["1-mnist-skewed"] = ten_clients("MNIST", "skewed", SKEWED, ON_MNIST)
-PARTS_1["1-mnist-even"] = ten_clients("MNIST", "even", EVEN, ON_MNIST)
-PARTS_1["1-cifar10-skewed"] = ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10)
-PARTS_1["1-cifar10-even"] = ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10)
-PARTS_1["1-fedfisher-cifar10"] = fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10)
-
-# fifteen times LeNet's weights, fewer images, and fewer settings of what costs most
-CHEAPER = merges(
-    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=[5, 20]),
-    chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
-    chosen("regmean_plus", "RegMean++", alpha=0.9),
-)
-OF_2000 = with_changes(DIRICHLET_01, validation=2000)
-PARTS_1["1-cifar10-network"] = exhibit(
-    OF_TEN,
-    title="A larger network on 20,000 images of CIFAR-10",
-    dataset=component("cifar10", train=20000),
-    model=LARGER,
-    training=AUGMENTED,
-    methods=[*BOUNDS, *CHEAPER, *ENSEMBLES],
-    cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": OF_2000}},
-    notes=[
-        LOCAL_TRAINING,
-        set_aside("2,000"),
-        TRIED,
-        """K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has one
-            setting: each of its own asks all clients again.""",
-        DEALT,
-        AUGMENTING,
-    ],
-)
-
-
-def methods_in_rounds(
-    proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
-) -> list[Entry]:
-    """Return methods in several rounds, after the best client and pooled training as bounds.
-
-    FedProx tries weights `proximal`, FedAdam server rates `adam_lr`, FedDyn what `feddyn` has.
-    """
-    return [
-        BEST_CLIENT,
-        POOLED,
-        component("fedavg", "FedAvg"),
-        chosen("fedavg", "FedProx", proximal=proximal),
-        chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
-        chosen("fedadam", "FedAdam", server_lr=adam_lr),
-        chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
-        component("fednova", "FedNova"),
-        chosen("feddyn", "FedDyn", **feddyn),
-    ]
-
-
-# The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
-# exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
-FEWER_ROUNDS = exhibit(
-    partition=FEWER_VALIDATE,
-    sweep={"partition.clients": [4]},
-    training={"epochs": 12, "lr": 0.02},
-    cases={
-        "one": {"parameters": {"epochs": 12}},
-        "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
-        "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
-    },
-    parameters={"rounds": 12, "batch_size": 1000},
-    methods=methods_in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
-)
-ROUNDS = exhibit(
-    scales=["quick", "paper"],
-    # fixed before the first number was read: three, and two more, whatever these showed
-    trials=5,
-    title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
-    caption="""Test accuracy in percent after the same number of local epochs at each client, in
-        one round or cut into more. Means over trials, each with a partition of its own, with
-        one standard deviation. Bold: the best of a column.""",
-    training={"epochs": 20},
-    partition=DIRICHLET_01,
-    parameters={"fraction": 1.0},
-    methods=methods_in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
-    cases={
-        "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
-        "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
-        "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
-    },
-    notes=[
-        """All clients take part in every round. SCAFFOLD's controls and FedNova's lengths count
-            momentum as the latter does: so many steps without it as carry as far.""",
-        """Each method tries at most eight settings, chosen by accuracy on the clients'
-            validation examples. FedDyn's server overshoots in its first round; its paper
-            reports the mean of the clients beside it.""",
-    ],
-    at={"quick": FEWER_ROUNDS},
-)
 
 BOARD_1 = {
     "title": "One exchange of models, ten classes of small images",
@@ -370,11 +124,8 @@ BOARD_1 = {
 GROUND_2 = "76d8ded62188db943c0be29ae443401748a61447663e5992890fcbd13e8a58ad"
 BOARD_2 = BOARD_1 | {"each_trial": True, "supersedes": "1", "ground": GROUND_2}
 
-NOTES = exhibit(notes=[set_aside("5,000"), set_aside("2,000"), DEALT, AT_THE_SERVER, AUGMENTING])
-PARTS_2 = {
-    name.replace("1-", "2-", 1): second(part, DEFAULTS, NOTES["notes"])
-    for name, part in PARTS_1.items()
-}
+RULES_TRIED = """With BatchNorm a method that merges tries each of its settings twice: with running
+    statistics averaged as weights are, and measured again at the clients."""
 
 
 def residual(norm: str, title: str) -> ExhibitData:
@@ -384,45 +135,64 @@ def residual(norm: str, title: str) -> ExhibitData:
     BatchNorm. ResNet-20 would take three times as long. With numbers it joins arena/2 by its name.
     """
     cases = {
-        name: {"label": f"{title}, Dirichlet {alpha}", "partition": {**OF_2000, "alpha": alpha}}
+        name: {
+            "label": f"{title}, Dirichlet {alpha}",
+            "partition": {**first.OF_2000, "alpha": alpha},
+        }
         for name, alpha in (("dirichlet-05", 0.5), ("dirichlet-01", 0.1))
     }
-    first = exhibit(
-        OF_TEN,
+    on_pictures = exhibit(
+        first.PARTS_1["1-cifar10-network"],
         title=f"{title} on 20,000 images of CIFAR-10",
-        dataset=component("cifar10", train=20000),
         model=component("resnet8", norm=norm),
-        training=AUGMENTED,
-        methods=[*BOUNDS, *MERGES, *ENSEMBLES],
+        methods=[*first.BOUNDS, *first.MERGES, *first.ENSEMBLES],
         cases=cases,
-        notes=[set_aside("2,000"), DEALT, AUGMENTING],
+        notes=[first.set_aside("2,000"), first.DEALT, first.AUGMENTING],
     )
-    return second(first, DEFAULTS, NOTES["notes"])
+    table = second(on_pictures)
+    if norm == "group":
+        return table
+    methods, merging = table["methods"], {method["label"] for method in first.MERGES}
+    return exhibit(
+        table,
+        methods=[by_rules(one) if one["label"] in merging else one for one in methods],
+        notes=[*table["notes"], RULES_TRIED],
+    )
 
 
-OF_GROUPNORM = residual("group", "ResNet-8 with GroupNorm")
-OF_BATCHNORM = residual("batch", "ResNet-8 with BatchNorm")
-RULES_TRIED = """With BatchNorm a method that merges tries each of its settings twice: with running
-    statistics averaged as weights are, and measured again at the clients."""
-RESIDUAL = {
-    "resnet-group": OF_GROUPNORM,
-    "resnet-batch": exhibit(
-        OF_BATCHNORM,
-        methods=with_rules(OF_BATCHNORM["methods"], MERGES),
-        notes=[*OF_BATCHNORM["notes"], RULES_TRIED],
-    ),
-}
+def by_rules(method: Entry) -> Entry:
+    """Return `method` with every setting by two rules for BatchNorm's running statistics."""
+    rules, settings = ["average", "recalibrate"], method.get("settings", [{}])
+    if settings == "grid":
+        return {**method, "batchnorm": rules, "choose": first.BEST}
+    tried = [{**each, "batchnorm": rule} for each in settings for rule in rules]
+    return {**method, "settings": tried, "choose": first.BEST}
+
+
+ROUNDS_2 = exhibit(
+    first.ROUNDS,
+    scales=["paper"],
+    training={"epochs": EPOCHS},
+    methods=regrid(first.ROUNDS["methods"], IN_ROUNDS),
+    cases={
+        "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 10}},
+        "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 2}},
+        "ten": {"label": "10 rounds", "parameters": {"rounds": 10, "epochs": 1}},
+    },
+    at={},
+)
 EXHIBITS = {
     "paper": "arena",
     "title": "Which method should I use?",
     "source": "a leaderboard of this project",
     "boards": {"1": BOARD_1, "2": BOARD_2},
-    "defaults": DEFAULTS,
+    "defaults": first.DEFAULTS,
     "exhibits": {
-        **PARTS_1,
-        "rounds": ROUNDS,
-        **PARTS_2,
-        **RESIDUAL,
-        "rounds-2": more_rounds(ROUNDS),
+        **first.PARTS_1,
+        "rounds": first.ROUNDS,
+        **{name.replace("1-", "2-", 1): second(part) for name, part in first.PARTS_1.items()},
+        "resnet-group": residual("group", "ResNet-8 with GroupNorm"),
+        "resnet-batch": residual("batch", "ResNet-8 with BatchNorm"),
+        "rounds-2": ROUNDS_2,
     },
 }

@@ -15,7 +15,6 @@ with g(x) > 1 that they do not. Both bounds converge to t^2; an interior point m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,22 +29,17 @@ CENTRED = 1e-3  # a Newton decrement, in units of the barrier, at which the barr
 SHRINK = 0.1
 
 
-@dataclass(frozen=True)
-class Spaces:
+class Spaces(NamedTuple):
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
     centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls. empty: (K,), which sets contain no point at all.
+    (1, 1), for balls. empty: (K,), which sets contain no point at all; by itself none.
     """
 
     centres: Array
     radii: Array
-    shapes: Array
-    empty: npt.NDArray[np.bool_]
-
-    @staticmethod
-    def balls(centres: Array, radii: Array) -> Spaces:
-        return Spaces(centres, radii, np.ones((1, 1)), np.zeros(len(radii), bool))
+    shapes: Array = np.ones((1, 1))
+    empty: npt.NDArray[np.bool_] = np.zeros(1, bool)
 
     @property
     def mean(self) -> Array:
@@ -61,8 +55,7 @@ class Spaces:
         return bool((self.distances(point) <= self.radii).all() and not self.empty.any())
 
 
-@dataclass(frozen=True)
-class Hinges:
+class Hinges(NamedTuple):
     """The objective sum_k max(0, |scale_k (w - c_k)| - margin_k), 0 where K spaces meet.
 
     centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
@@ -75,6 +68,24 @@ class Hinges:
     def value(self, point: Array) -> float:
         lengths = np.linalg.norm(self.scales * (point - self.centres), axis=1)
         return float(np.maximum(lengths - self.margins, 0).sum())
+
+    def descended(self, start: Array, lr: float, steps: int) -> tuple[Array, int]:
+        """Descend from `start` (d,) with step size `lr` until this is 0, for at most `steps`.
+
+        Returns the last point, and how many steps it took. A term that is 0 has gradient 0.
+        Source: GEMS, section 3.1.
+        """
+        point = np.array(start, np.float64)
+        for done in range(steps):
+            apart = self.scales * (point - self.centres)
+            lengths = np.sqrt(np.einsum("kd,kd->k", apart, apart))
+            outside = lengths > self.margins
+            if not outside.any():
+                return point, done
+            weights = np.divide(outside, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+            apart *= self.scales
+            point -= lr * (weights @ apart)
+        return point, steps
 
 
 def of_balls(spaces: Spaces) -> Hinges:
@@ -99,33 +110,6 @@ def weighed_by_centres(spaces: Spaces) -> Hinges:
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
 
-class Descent(NamedTuple):
-    """The last point (d,) of a gradient descent, its steps, and the objective there."""
-
-    point: Array
-    steps: int
-    objective: float
-
-
-def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Descend from `start` (d,) with step size `lr` until `hinges` are 0, for at most `steps`.
-
-    A term that is 0 has gradient 0. Source: GEMS, section 3.1.
-    """
-    point = np.array(start, np.float64)
-    done = 0
-    while True:
-        apart = hinges.scales * (point - hinges.centres)
-        lengths = np.sqrt(np.einsum("kd,kd->k", apart, apart))
-        outside = lengths > hinges.margins
-        if done == steps or not outside.any():
-            return Descent(point, done, hinges.value(point))
-        weights = np.divide(outside, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-        apart *= hinges.scales
-        point -= lr * (weights @ apart)
-        done += 1
-
-
 class Certificate(NamedTuple):
     """Whether K spaces have a common point, with the proof.
 
@@ -144,8 +128,9 @@ class Certificate(NamedTuple):
 def certified(spaces: Spaces) -> Certificate:
     """Prove whether K spaces have a common point, and find the deepest point.
 
-    The deepest point's largest distance from a centre, in radii, is least. An empty space meets no
-    other. If a space has radius 0, only its centre can be the common point.
+    An empty space meets no other. If a space has radius 0, only its centre can be the common point.
+    Else Newton's method maximises the lower bound g(x) on t² plus the barrier tau sum_k log x_k on
+    the simplex, for ever smaller tau, until both bounds differ by at most GAP.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -156,44 +141,16 @@ def certified(spaces: Spaces) -> Certificate:
         with np.errstate(divide="ignore", invalid="ignore"):
             t = float(np.where(distances > 0, distances / spaces.radii, 0.0).max())
         return Certificate(t <= 1 + TOUCHING, spaces.centres[index], t, t, single[index])
-    scales = 1 / (spaces.radii[:, None] * spaces.shapes)
-    point, weights, high, low = least(spaces.centres, scales**2)
-    meet = True if high <= (1 + TOUCHING) ** 2 else False if low > 1 else None
-    return Certificate(meet, point, high**0.5, max(low, 0.0) ** 0.5, weights)
-
-
-class _Bounds(NamedTuple):
-    """Bounds on t^2, the least squared factor on all radii with which K spaces meet.
-
-    They are for `weights` x (K,) on the simplex. point: w, (d,), minimises sum_k x_k q_k, q_k
-    (`values`) being squared distances in radii. apart: w - centre, (K, d). high, low: the bounds.
-    """
-
-    weights: Array
-    point: Array
-    apart: Array
-    values: Array
-    high: float
-    low: float
-
-
-def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute the least t², min_w max_k sum_i a_ki (w_i - c_ki)², with which K spaces meet.
-
-    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Returns the point w (d,),
-    weights x (K,), and an upper and a lower bound. Newton's method maximises the lower bound g(x)
-    plus the barrier tau sum_k log x_k on the simplex, for ever smaller tau, until the bounds differ
-    by at most GAP.
-    """
+    squares = (1 / (spaces.radii[:, None] * spaces.shapes)) ** 2
 
     def at(x: Array) -> _Bounds:
         share = x[:, None] * squares
-        point = (share * centres).sum(axis=0) / share.sum(axis=0)
-        apart = point - centres
+        point = (share * spaces.centres).sum(axis=0) / share.sum(axis=0)
+        apart = point - spaces.centres
         values = (squares * apart**2).sum(axis=1)
         return _Bounds(x, point, apart, values, float(values.max()), float(x @ values))
 
-    best = current = at(np.full(len(centres), 1 / len(centres)))
+    best = current = at(np.full(len(single), 1 / len(single)))
     tau = max(float(np.ptp(current.values)), GAP)
     for _ in range(STEPS):
         if current.high < best.high:
@@ -217,8 +174,25 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
                 break
             step /= 2
         current = after
-    # if both bounds are equal but for rounding, the lower one may come out larger
-    return best.point, current.weights, best.high, min(current.low, best.high)
+    high = best.high
+    low = min(current.low, high)  # of equal bounds, rounding may make the lower one larger
+    meet = True if high <= (1 + TOUCHING) ** 2 else False if low > 1 else None
+    return Certificate(meet, best.point, high**0.5, max(low, 0.0) ** 0.5, current.weights)
+
+
+class _Bounds(NamedTuple):
+    """Bounds on t^2, the least squared factor on all radii with which K spaces meet.
+
+    weights: x, (K,), on the simplex. point: w, (d,), minimises sum_k x_k q_k; values: q_k, squared
+    distances in radii. apart: w - centre, (K, d). high, low: the bounds.
+    """
+
+    weights: Array
+    point: Array
+    apart: Array
+    values: Array
+    high: float
+    low: float
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:

@@ -22,6 +22,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.unit_fusion import k_means
 from fedrepro.papers.gems import softmax_spaces
 from fedrepro.papers.gems.common_points import Array, Spaces, certified
+from fedrepro.papers.gems.softmax_spaces import Bisection, Floats, Intersecting, Radius, bisected
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +42,18 @@ UNIT_METRICS = {
 class HiddenUnits(NamedTuple):
     """A client's hidden layer: inputs (n, D), and weights with bias of its L units, (D + 1, L)."""
 
-    inputs: softmax_spaces.Floats
-    units: softmax_spaces.Floats
+    inputs: Floats
+    units: Floats
 
 
-def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
+def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
     """Draw `points` random directions; return pre-activations' changes along them: (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
 
 
-def deviations(
-    start: softmax_spaces.Floats, moved: softmax_spaces.Floats, radius: float
-) -> softmax_spaces.Floats:
+def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
     """Compute how far a unit's outputs move along each direction: |relu(a + R t) - relu(a)|, (p,).
 
     `start` is a, (n,), the unit's pre-activations, `moved` is t, (p, n), and `radius` is R.
@@ -62,40 +61,6 @@ def deviations(
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
     return np.asarray(np.sqrt(np.einsum("pn,pn->p", apart, apart)))
-
-
-def balls(
-    layer: HiddenUnits,
-    rng: np.random.Generator,
-    epsilon: float,
-    deviation: Deviation,
-    search: softmax_spaces.Bisection,
-    shared: bool = True,
-) -> list[softmax_spaces.Radius]:
-    """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
-
-    With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
-    "inside" |difference| / sqrt(n). Directions are `shared` by all units and radii, or always new.
-    Source: GEMS, eq. (3).
-    """
-    examples = len(layer.inputs)
-    most = epsilon * (examples if deviation == "outside" else examples**0.5)
-    directions = moves(layer, rng, search.points) if shared else None
-
-    def radius_of(start: softmax_spaces.Floats) -> softmax_spaces.Radius:
-        left = directions
-
-        def good_enough(radius: float) -> bool:
-            nonlocal left
-            moved = moves(layer, rng, search.points) if left is None else left
-            far = deviations(start, moved, radius) > most
-            if left is not None and far.any() and not far.all():
-                left = left[far]  # the others cannot fail below this radius
-            return not far.any()
-
-        return softmax_spaces.bisected(good_enough, search)
-
-    return [radius_of(start) for start in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T]
 
 
 @dataclass(frozen=True)
@@ -112,44 +77,26 @@ class Units:
         return np.asarray(cdist(self.centres, self.centres))
 
 
-Sets = list[list[int]]
+def sets_of(
+    members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints, grouping: str
+) -> list[list[int]]:
+    """Form sets of units of a cluster, `members`, whose balls intersect in pairs.
 
-
-def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Form one group of a cluster's units, `members`, whose balls all meet; others stay alone.
-
-    A unit is added if its ball meets those of all in the group. `meet` (N, N) says which balls
-    intersect; units of one client may be grouped. Source: the code of the authors of GEMS.
+    A set starts with the first unit that is left, and each unit is added whose ball meets those of
+    all in the set; `meet` (N, N) says which do. With `grouping` "greedy" one set is formed and
+    others stay alone, as in the authors' code; with "tuples" sets are of different clients' units
+    (`owners`), until none is left. Source: GEMS, section 3.2, step 3.
     """
-    together: list[int] = []
-    for unit in members:
-        if meet[unit, together].all():
-            together.append(unit)
-    return [together, *([unit] for unit in members if unit not in together)] if members else []
-
-
-def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Form groups of different clients' units whose balls intersect in pairs.
-
-    A group starts with the first unit left of `members`, a cluster, and adds the first unit of each
-    other client whose ball meets all in it; `meet` (N, N) says which do. Source: GEMS, section 3.2,
-    step 3 (greedily, tuples of the Cartesian product).
-    """
-    left = list(members)
-    sets: Sets = []
+    left, sets = list(members), list[list[int]]()
+    tuples = grouping == "tuples"
     while left:
         together: list[int] = []
-        clients: set[int] = set()
-        for unit in left:
-            if owners[unit] not in clients and meet[unit, together].all():
+        for unit in left if tuples or not sets else left[:1]:
+            if not (tuples and owners[unit] in owners[together]) and meet[unit, together].all():
                 together.append(unit)
-                clients.add(int(owners[unit]))
         left = [unit for unit in left if unit not in together]
         sets.append(together)
     return sets
-
-
-GROUPINGS = {"greedy": one_set, "tuples": tuples}
 
 
 class Merged(NamedTuple):
@@ -165,31 +112,6 @@ class Merged(NamedTuple):
     refused: int
 
 
-Joined = Callable[[Spaces], Array | None]
-
-
-def merged(
-    units: Units, radii: Array, clusters: Sequence[Ints], grouping: str, joined: Joined
-) -> Merged:
-    """Replace each set of units whose balls have a common point by one unit; keep other units.
-
-    `radii` (N,) are those of the balls. `grouping` is "greedy" or "tuples" (of different clients'
-    units), which makes sets of a cluster. `joined` gives a point (d,) in a set's balls, or None.
-    """
-    meet = units.distances <= radii[:, None] + radii
-    parts: list[Array] = []
-    common = refused = 0
-    for members in clusters:
-        for together in GROUPINGS[grouping](members.tolist(), meet, units.owners):
-            centres = units.centres[together]
-            point = joined(Spaces.balls(centres, radii[together])) if len(together) > 1 else None
-            parts.append(centres if point is None else point[None])
-            common += point is not None
-            refused += point is None and len(together) > 1
-    layer = np.concatenate(parts)
-    return Merged(layer, common, len(layer) - common, refused)
-
-
 @dataclass
 class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
@@ -202,11 +124,11 @@ class LayerSpaces:
 
     clients: Sequence[HiddenUnits]
     rngs: Sequence[RngKey]
-    search: softmax_spaces.Bisection
+    search: Bisection
     draws: str
     deviation: Deviation
     layer: int = 0
-    known: dict[float, list[softmax_spaces.Radius]] = field(default_factory=dict)
+    known: dict[float, list[Radius]] = field(default_factory=dict)
     grouped: dict[int, list[Ints]] = field(default_factory=dict)
 
     @cached_property
@@ -215,14 +137,11 @@ class LayerSpaces:
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
-    def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
+    def radii(self, epsilon: float) -> list[Radius]:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
-            radii: list[softmax_spaces.Radius] = []
-            asked = epsilon, self.deviation, self.search, self.draws == "shared"
-            for client, rng in zip(self.clients, self.rngs, strict=True):
-                generator = rng.stream(f"gems-unit-directions-{self.layer}")
-                radii += balls(client, generator, *asked)
+            clients = range(len(self.clients))
+            radii = [radius for j in clients for radius in self._searched(j, epsilon)]
             self.known[epsilon] = radii
             if capped := sum(radius.capped for radius in radii):
                 log.warning(
@@ -232,13 +151,38 @@ class LayerSpaces:
                 )
         return self.known[epsilon]
 
+    def _searched(self, client: int, epsilon: float) -> list[Radius]:
+        """Search the balls of a client's units, whose printed deviation is |difference| / n.
+
+        With `deviation` "inside" it is |difference| / sqrt(n). Source: GEMS, eq. (3).
+        """
+        layer, points = self.clients[client], self.search.points
+        examples = len(layer.inputs)
+        most = epsilon * (examples if self.deviation == "outside" else examples**0.5)
+        rng = self.rngs[client].stream(f"gems-unit-directions-{self.layer}")
+        directions = moves(layer, rng, points) if self.draws == "shared" else None
+
+        def radius_of(start: Floats) -> Radius:
+            left = directions
+
+            def good_enough(radius: float) -> bool:
+                nonlocal left
+                moved = moves(layer, rng, points) if left is None else left
+                far = deviations(start, moved, radius) > most
+                if left is not None and far.any() and not far.all():
+                    left = left[far]  # the others cannot fail below this radius
+                return not far.any()
+
+            return bisected(good_enough, self.search)
+
+        return [
+            radius_of(unit) for unit in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T
+        ]
+
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units into `count` groups by k-means of their weights and biases.
+        """Cluster all clients' units by k-means of weights and biases; return units' indices.
 
-        Returns each cluster's array of units' indices. Only units of one cluster may be merged.
-
-        Raises:
-            FedreproError: there are fewer units than clusters.
+        Only units of one cluster may be merged. Raises FedreproError for fewer units than clusters.
         """
         units = len(self.units.centres)
         if count > units:
@@ -264,26 +208,43 @@ class Merging:
     epsilon: float
     clusters: int
     grouping: str
-    search: softmax_spaces.Intersecting
+    search: Intersecting
 
-    def joined(self, spaces: Spaces) -> Array | None:
+    def joined(self, balls: Spaces) -> Array | None:
         """Find a unit that replaces several: a point (d,) in all their balls, or None.
 
         It is where descent ends (always, with `as_published`), or the deepest point if `search`
         asks for that or the descent ends outside.
         """
         if self.search.as_published or self.search.point == "descent":
-            reached = self.search.descend(spaces)
-            if self.search.as_published or reached.objective == 0:
-                return reached.point
-        proof = certified(spaces)
+            point, _ = self.search.descend(balls)
+            if self.search.as_published or self.search.printed(balls).value(point) == 0:
+                return point
+        proof = certified(balls)
         return proof.point if proof.meet else None
+
+    def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
+        """Replace each set of units whose balls have a common point by one unit; keep other units.
+
+        `radii` (N,) are those of the balls. Sets are of units of one of the `clusters`.
+        """
+        meet = units.distances <= radii[:, None] + radii
+        parts: list[Array] = []
+        common = refused = 0
+        for members in clusters:
+            for together in sets_of(members.tolist(), meet, units.owners, self.grouping):
+                centres, several = units.centres[together], len(together) > 1
+                point = self.joined(Spaces(centres, radii[together])) if several else None
+                parts.append(centres if point is None else point[None])
+                common += point is not None
+                refused += point is None and several
+        layer = np.concatenate(parts)
+        return Merged(layer, common, len(layer) - common, refused)
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
         """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
-        Raises:
-            FedreproError: clusters exceed units, or `as_published` drops the only cluster.
+        Raises FedreproError if clusters exceed units, or `as_published` drops the only cluster.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
@@ -294,7 +255,7 @@ class Merging:
                 f"left of {self.clusters}; set clusters to 2 or more, or as_published to false"
             )
         radii = np.array([radius.value for radius in spaces.radii(self.epsilon)])
-        return merged(spaces.units, radii, clusters, self.grouping, self.joined)
+        return self.merged(spaces.units, radii, clusters)
 
 
 class CommonLayers(NamedTuple):
@@ -305,8 +266,8 @@ class CommonLayers(NamedTuple):
     """
 
     tensors: dict[str, np.ndarray]
-    inputs: list[softmax_spaces.Floats]
-    heads: list[softmax_spaces.Floats]
+    inputs: list[Floats]
+    heads: list[Floats]
     diagnostics: dict[str, float]
     sent: Traffic
 
@@ -321,20 +282,14 @@ def common_layers(
 ) -> CommonLayers:
     """Merge the clients' hidden layers one by one from the lowest, and retrain the layers above.
 
-    Source: GEMS, section 3.2, steps 2 to 4.
-
-    Args:
-        lowest: all clients' units of the lowest hidden layer.
-        depth: number of hidden layers.
-        merging: options of merging units.
-        trained: called with the merged layers' tensors and the number of the top one; clients train
-            the layers above, and their tensors are returned, (J, *shape), from weight0 on.
-        rng: the random key of the method's call.
-        instead: for controls, maps (units, merged layer) to a layer that is used instead.
+    `lowest` has all clients' units of the lowest of `depth` hidden layers. `trained` is called with
+    the merged layers' tensors and the number of the top one; clients train the layers above, whose
+    tensors it returns, (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged
+    layer) to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
-    layers, radii, sent, spaces = list[Merged](), list[softmax_spaces.Radius](), Traffic(), lowest
+    layers, radii, sent, spaces = list[Merged](), list[Radius](), Traffic(), lowest
     for layer in range(depth):
         common = merging.of(spaces, rng)
         if instead is not None:
@@ -361,13 +316,10 @@ def common_layers(
     return CommonLayers(tensors, inputs, above, numbers, sent)
 
 
-def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
     """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
 
-    `tensors` are all clients' networks by name, (J, *shape).
-
-    Raises:
-        FedreproError: the networks have no biases.
+    `tensors` are all clients' networks by name, (J, *shape); they must have biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(

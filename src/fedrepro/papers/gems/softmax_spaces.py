@@ -72,9 +72,6 @@ class Radius(NamedTuple):
     capped: bool = False
 
 
-EMPTY = Radius(0.0, empty=True)
-
-
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
@@ -131,22 +128,18 @@ class Softmax:
     def logits(self) -> Floats:
         return np.asarray(self.with_ones @ self.centre)
 
-    @property
-    def accuracy(self) -> float:
-        return float((self.logits.argmax(axis=1) == self.labels).mean())
-
-    def accuracy_at(self, point: np.ndarray) -> float:
-        """Compute the accuracy of another model, `point` (D + 1, K), on the client's examples."""
-        logits = self.with_ones @ point.astype(np.float32)
+    def accuracy_of(self, model: np.ndarray) -> float:
+        """Compute the accuracy of `model` (D + 1, K), of weights and biases, on these examples."""
+        logits = self.with_ones @ model.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
-    def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
+    def right_within(self, rng: np.random.Generator, points: int) -> RightWithin:
         """Draw `points` random directions; find at which distances along each an example is right.
 
-        Directions are shape * g / |g| with g standard normal; at most `most` are drawn at a time.
-        Source: GEMS, Algorithm 2, line 6, and appendix A.
+        Directions are shape * g / |g| with g standard normal. Source: GEMS, Algorithm 2, line 6,
+        and appendix A.
         """
-        parts = list(self.blocks(rng, points, most))
+        parts = self.blocks(rng, points, points)
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
@@ -203,15 +196,8 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
     """Compute the Fisher information of each weight of a softmax model, for ellipsoids' radii.
 
     It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
-    for each example, as in the authors' code. Source: GEMS, appendix A.
-
-    Args:
-        inputs: examples x, float32 (n, D).
-        centre: the model, float32 (D + 1, K), biases last.
-        rng: generator that draws y.
-
-    Returns:
-        float64 (D + 1, K).
+    for each example, as in the authors' code. `inputs` are examples x (n, D), `centre` is the
+    model (D + 1, K), biases last; the result is (D + 1, K). Source: GEMS, appendix A.
     """
     x = with_ones(inputs).astype(np.float64)
     logits = x @ centre
@@ -247,27 +233,11 @@ class Intersecting:
             return common_points.of_balls(spaces)
         return common_points.of_ellipsoids(spaces, self.delta)
 
-    def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
-        """Descend from the mean of the centres towards a point in all `spaces`."""
+    def descend(self, spaces: common_points.Spaces) -> tuple[common_points.Array, int]:
+        """Descend from the mean of the centres towards `spaces`; return the point and the steps."""
         weighed = self.as_published and self.kind == "ball"
         hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
-        return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
-
-    def point_of(
-        self, spaces: common_points.Spaces
-    ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return the point, (d,), which may lie in no space, and metrics, as "descent_steps"."""
-        descent, proof = self.descend(spaces), common_points.certified(spaces)
-        point = descent.point if self.point == "descent" else proof.point
-        return point, {
-            "common_point": np.nan if proof.meet is None else float(proof.meet),
-            "empty_spaces": float(spaces.empty.sum()),
-            "objective": self.printed(spaces).value(point),
-            "descent_steps": float(descent.steps),
-            "start_inside": float(spaces.holds(spaces.mean)),
-            "radius": float(spaces.radii.mean()),
-            "reach": proof.largest,
-        }
+        return hinges.descended(spaces.mean, *DESCENTS[self.kind])
 
 
 @dataclass
@@ -289,9 +259,8 @@ class GoodEnough:
     @cached_property
     def shared(self) -> list[RightWithin]:
         """Find for each client, along directions drawn once, where its examples are right."""
-        drawn = enumerate(self.models)
-        most = self.search.points
-        return [model.right_within(self._directions(j), most, most) for j, model in drawn]
+        of, points = self._directions, self.search.points
+        return [model.right_within(of(j), points) for j, model in enumerate(self.models)]
 
     def _directions(self, client: int) -> np.random.Generator:
         return self.rngs[client].stream("gems-directions")
@@ -304,15 +273,14 @@ class GoodEnough:
                 log.warning(
                     "the space of client %d with accuracy %g reaches r_max, %g: every model that "
                     "was tried is good enough, so its radius says nothing",
-                    *key,
-                    self.search.r_max,
+                    *(*key, self.search.r_max),
                 )
         return self.known[key]
 
     def _searched(self, client: int, accuracy: float) -> Radius:
         model, rng = self.models[client], self._directions(client)
-        if model.accuracy < accuracy:
-            return EMPTY
+        if model.accuracy_of(model.centre) < accuracy:
+            return Radius(0.0, empty=True)
         if self.radii == "proven":
             return Radius(model.proven_radius(accuracy))
 
@@ -338,11 +306,21 @@ class GoodEnough:
             np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.empty for radius in radii]),
         )
-        point, diagnostics = search.point_of(spaces)
+        (reached, steps), proof = search.descend(spaces), common_points.certified(spaces)
+        point = reached if search.point == "descent" else proof.point
         common_model = point.reshape(self.models[0].centre.shape)
-        reached = [model.accuracy_at(common_model) for model in self.models]
-        diagnostics["capped_spaces"] = float(sum(radius.capped for radius in radii))
-        diagnostics["clients_met"] = float(np.greater_equal(reached, accuracies).sum())
-        diagnostics |= dict(zip(OF_CLIENTS, reached, strict=False))
+        own = [model.accuracy_of(common_model) for model in self.models]
+        diagnostics = {
+            "common_point": np.nan if proof.meet is None else float(proof.meet),
+            "empty_spaces": float(spaces.empty.sum()),
+            "objective": search.printed(spaces).value(point),
+            "descent_steps": float(steps),
+            "start_inside": float(spaces.holds(spaces.mean)),
+            "radius": float(spaces.radii.mean()),
+            "reach": proof.largest,
+            "capped_spaces": float(sum(radius.capped for radius in radii)),
+            "clients_met": float(np.greater_equal(own, accuracies).sum()),
+        }
+        diagnostics |= dict(zip(OF_CLIENTS, own, strict=False))
         diagnostics |= dict(zip(RADII, spaces.radii.tolist(), strict=False))
         return common_model, diagnostics

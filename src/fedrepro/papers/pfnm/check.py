@@ -6,31 +6,19 @@ results. Assignments, sizes and counts must be equal, weights and biases agree t
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.network_arrays import UnitArrays, class_shares
+from fedrepro.methods.matching.network_arrays import UnitArrays, class_shares, networks_of
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
 
 TOLERANCE = 1e-12
-
-# what numpy raises for damaged files and files of another kind
-DAMAGED = EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error
-
-
-class CaseFinding(NamedTuple):
-    """Whether one of our outputs agrees with that of the authors' code, with details to print."""
-
-    what: str
-    agrees: bool
-    words: str
+Finding = tuple[str, bool, str]  # an output, whether ours agrees with the authors', in what
+Shape = tuple[int | None, ...]  # None for any length
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
@@ -45,10 +33,10 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
         return 2
     for what, agrees, words in findings:
         echo(f"{'agrees' if agrees else 'DIFFERS'}  {what}: {words}")
-    return 0 if all(finding.agrees for finding in findings) else 1
+    return 0 if all(agrees for _, agrees, _ in findings) else 1
 
 
-def check_pfnm(path: Path) -> list[CaseFinding]:
+def check_pfnm(path: Path) -> list[Finding]:
     """Match the clients' networks in a recorded file again, and compare with the authors' results.
 
     Returns findings on the assignments, size and counts of each layer, and on each tensor.
@@ -77,7 +65,7 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
         Rule(gamma0=arrays.positive("gamma"), popularity=1.0, count_cap=10, width_cap=700),
         [arrays.whole(f"layer{layer}_perms", (passes, clients)) for layer in range(layers)],
     )
-    findings = []
+    findings: list[Finding] = []
     for layer, matching in enumerate(matchings):
         name = f"layer{layer}_assign"
         assigned, widest = arrays.whole(name, (clients, None)), widths[:, layers - 1 - layer].max()
@@ -90,27 +78,24 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
         size, recorded = len(matching.counts), int(arrays.whole(f"layer{layer}_size", ()))
         counts = arrays.whole(f"layer{layer}_counts", (None,))
         in_atoms = f"{counts.sum()} units recorded, {matching.counts.sum()} in {size} atoms here"
-        compared = {
-            "assignments": (bool(same.all()), f"{same.sum()} of {same.size} units"),
-            "size": (size == recorded, f"{size}, recorded {recorded}"),
-            "counts": (np.array_equal(counts, matching.counts), in_atoms),
-        }
-        findings += [CaseFinding(f"layer {layer} {key}", *found) for key, found in compared.items()]
+        findings += [
+            (f"layer {layer} assignments", bool(same.all()), f"{same.sum()} of {same.size} units"),
+            (f"layer {layer} size", size == recorded, f"{size}, recorded {recorded}"),
+            (f"layer {layer} counts", np.array_equal(counts, matching.counts), in_atoms),
+        ]
     room = [int(dims[0]), *(None for _ in range(layers)), classes]
     for block, values in enumerate(network):
-        ends = room[block // 2 + block % 2 : block // 2 + 2]
-        theirs = arrays.real(f"out_{block}", tuple(ends))
-        most = np.inf
-        words = f"shape {values.shape}, recorded {theirs.shape}"
+        theirs = arrays.real(f"out_{block}", tuple(room[(block + 1) // 2 : block // 2 + 2]))
+        agrees, words = False, f"shape {values.shape}, recorded {theirs.shape}"
         if values.shape == theirs.shape:
             most = float(np.abs(values - theirs).max(initial=0.0))
-            words = f"largest difference {most:.1e}"
-        what = f"out_{block} ({'bias' if block % 2 else 'weight'}{block // 2})"
-        findings.append(CaseFinding(what, most <= TOLERANCE, words))
+            agrees, words = most <= TOLERANCE, f"largest difference {most:.1e}"
+        kind = "bias" if block % 2 else "weight"
+        findings.append((f"out_{block} ({kind}{block // 2})", agrees, words))
     return findings
 
 
-class _Arrays:
+class _Arrays(dict[str, np.ndarray]):
     """The arrays of a recorded .npz file by name; reading an array checks its type and shape."""
 
     def __init__(self, path: Path) -> None:
@@ -118,25 +103,19 @@ class _Arrays:
         if not path.is_file():
             raise FedreproError(f"{path} does not exist; name a file that is there")
         try:
-            loaded = np.load(path, allow_pickle=False)
-            self.arrays = {name: loaded[name] for name in loaded.files}
-        except (OSError, ValueError, *DAMAGED) as error:
-            raise self.error(f"not a complete .npz file of plain arrays ({error})") from None
-        except AttributeError:  # a single array has no `files`
-            raise self.error("a single array, not an .npz file") from None
+            super().__init__(np.load(path, allow_pickle=False).items())
+        except Exception:  # numpy has many for what is damaged or of another kind
+            raise self.error("not a complete .npz file of plain arrays") from None
 
     def error(self, sentence: str) -> FedreproError:
         return FedreproError(f"{self.path}: {sentence}")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.arrays
-
-    def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
-        """Return array `name` of this shape, with None for any length, and finite unless padded."""
-        if name not in self.arrays:
+    def real(self, name: str, shape: Shape, padded: bool = False) -> np.ndarray:
+        """Return array `name` of this shape, which has to be finite unless it is `padded`."""
+        if name not in self:
             raise self.error(f"'{name}' is missing")
-        array = self.arrays[name]
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
+        array = self[name]
+        if array.dtype.kind not in "iuf":
             raise self.error(f"'{name}' is not an array of numbers")
         pairs = zip(shape, array.shape, strict=False)
         if array.ndim != len(shape) or any(n not in (None, m) for n, m in pairs):
@@ -146,7 +125,7 @@ class _Arrays:
             raise self.error(f"'{name}' has values that are not finite")
         return array.astype(np.float64)
 
-    def whole(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    def whole(self, name: str, shape: Shape) -> np.ndarray:
         array = self.real(name, shape)
         if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
             raise self.error(f"'{name}' has values that are not whole numbers")
@@ -164,20 +143,17 @@ def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Uni
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
     room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]
-    blocks = []
+    tensors = {}
     for layer, (fan_in, fan_out) in enumerate(pairwise(room)):
-        blocks.append(arrays.real(f"in_{2 * layer}", (clients, fan_in, fan_out), padded))
-        blocks.append(arrays.real(f"in_{2 * layer + 1}", (clients, fan_out), padded))
-    networks = []
-    for client, own in enumerate(widths.tolist()):
-        sizes, network = (inputs, *own, classes), []
-        for i, block in enumerate(blocks):
-            shape = sizes[(i + 1) // 2 : i // 2 + 2]
-            values = block[client][tuple(slice(n) for n in shape)]
-            if values.shape != shape:
+        weight, bias = (clients, fan_in, fan_out), (clients, fan_out)
+        tensors[f"weight{layer}"] = arrays.real(f"in_{2 * layer}", weight, padded)
+        tensors[f"bias{layer}"] = arrays.real(f"in_{2 * layer + 1}", bias, padded)
+    networks = networks_of(tensors, widths.tolist())
+    for client, (own, network) in enumerate(zip(widths.tolist(), networks, strict=True)):
+        sizes = (inputs, *own, classes)
+        for i, values in enumerate(network):
+            if values.shape != sizes[(i + 1) // 2 : i // 2 + 2]:
                 raise arrays.error(f"'in_{i}' has no room for client {client} of these widths")
             if not np.isfinite(values).all():
                 raise arrays.error(f"'in_{i}' of client {client} has values not finite")
-            network.append(values)
-        networks.append(tuple(network))
     return networks

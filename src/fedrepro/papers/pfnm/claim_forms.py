@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
     Sizes (`metric`) of method `of` are compared over values of the column `over`. A size is nearly
-    best if the mean of metric `by` is within `within` of the best. The divisor is the size of
+    best if the mean training accuracy is within `within` of the best. The divisor is the size of
     method `to`, in the figure `to_exhibit` or the same one.
     """
 
@@ -38,24 +39,25 @@ class Smallest(Form):
     split: str = ""
     over: str
     within: float = Field(ge=0)
-    by: str = "accuracy"
-    by_split: str = "train"
     to: str
     to_exhibit: str | None = None
 
     @property
     def words(self) -> str:
-        by = f"{self.by.replace('_', ' ')} ({self.by_split})"
-        near = f"smallest {self.what} with {by} within {self.within:g} of the best {self.over}"
-        return f"{near}, divided by {self.to}"
+        near = f"accuracy (train) within {self.within:g} of the best {self.over}"
+        return f"smallest {self.what} with {near}, divided by {self.to}"
+
+    def _read(self, exhibit: str, numbers: Exhibits) -> tuple[list[Cell], list[Cell], list[Cell]]:
+        """Return sizes and accuracies of the method, and the sizes to divide by."""
+        accuracies = numbers[exhibit].cells(self.of, "accuracy", "train", self.where)
+        wholes = self.cells(numbers[self.to_exhibit or exhibit], self.to)
+        return self.cells(numbers[exhibit], self.of), accuracies, wholes
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        goodness = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
-        goods = grouped_rows(goodness, [self.over])
-        sizes = grouped_rows(self.cells(numbers[exhibit], self.of), [self.over])
-        wholes = self._wholes(exhibit, numbers)
-        for (place, accuracies), (_, cells) in zip(goods, sizes, strict=True):
-            means = exact_means(by_trial([cell.trials for cell in accuracies]))
+        sizes, accuracies, wholes = self._read(exhibit, numbers)
+        groups = (grouped_rows(cells, [self.over]) for cells in (accuracies, sizes))
+        for (place, goods), (_, cells) in zip(*groups, strict=True):
+            means = exact_means(by_trial([cell.trials for cell in goods]))
             enough = means >= max(means) - self.within
             near = [cell for cell, good in zip(cells, enough, strict=True) if good]
             least = min(near, key=lambda cell: float(np.mean(cell.trials)))
@@ -63,18 +65,14 @@ class Smallest(Form):
             setting = {self.over: least.place[self.over]}
             yield ratio_of(exhibit, place | setting, least.trials, others[0].trials)
 
-    def _wholes(self, exhibit: str, numbers: Exhibits) -> list[Cell]:
-        return self.cells(numbers[self.to_exhibit or exhibit], self.to)
-
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
-        cells = self.cells(numbers[exhibit], self.of)
-        good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
-        for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
-            yield f"{self.by} ({self.by_split}) of {self.of} at {cell_key_text(exhibit, place)}"
-        for cell, others in join_cells(cells, self._wholes(exhibit, numbers)):
+        sizes, accuracies, wholes = self._read(exhibit, numbers)
+        for place in absent([cell.place for cell in sizes], [c.place for c in accuracies], {}):
+            yield f"accuracy (train) of {self.of} at {cell_key_text(exhibit, place)}"
+        for cell, others in join_cells(sizes, wholes):
             if not others or not any(others[0].trials):
                 yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
 
@@ -98,18 +96,16 @@ class Effect(Form):
         cells = self.cells(numbers[exhibit], self.of)
         for place, group in grouped_rows(cells, [self.over, *self.than]):
             series = by_trial([cell.trials for cell in group])
-            spread = pairs(_means(self.over, group, series))
-            rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield contrasts(
-                cell_key_text(exhibit, place), Contrast(spread, np.column_stack(rivals))
-            )
+            spreads = [pairs(_means(key, group, series)) for key in (self.over, *self.than)]
+            contrast = Contrast(spreads[0], np.column_stack(spreads[1:]))
+            yield contrasts(cell_key_text(exhibit, place), contrast)
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     """Average `series` (trials, cells) over cells of equal value of `key`, to (trials, values)."""
-    levels = [comparable_text(cell.place[key]) for cell in cells]
-    masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
-    return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
+    levels = np.array([comparable_text(cell.place[key]) for cell in cells])
+    each = [series[:, levels == level].mean(axis=1) for level in dict.fromkeys(levels)]
+    return np.column_stack(each)
 
 
 class Correlation(Form):
@@ -130,14 +126,14 @@ class Correlation(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         paired = [
-            (cell.trials, other.trials)
+            [cell.trials, other.trials]
             for cell, others in self.with_others(numbers[exhibit])
             for other in others
         ]
         trials = min(len(values) for pair in paired for values in pair)
-        one, other = np.array([[np.mean(left), np.mean(right)] for left, right in paired]).T
-        at = f"{exhibit}, all points"
-        yield Statement(at, trials, lambda level: correlation(one, other, level))
+        one, other = np.array([[np.mean(values) for values in pair] for pair in paired]).T
+        found = partial(correlation, one, other)
+        yield Statement(f"{exhibit}, all points", trials, found)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching import pfnm_atoms, sequential_matching
+from fedrepro.methods.matching import sequential_matching
 from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
+from fedrepro.methods.matching.pfnm_atoms import Array, Atoms, Ints, MatchedLayer, Past, no_past
+from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
@@ -32,42 +35,38 @@ class Posterior:
 
     step: int
     inputs: int
-    layers: tuple[pfnm_atoms.Past, ...]
-    bias: pfnm_atoms.Array
-    bias_precision: pfnm_atoms.Array
+    layers: tuple[Past, ...]
+    bias: Array
+    bias_precision: Array
 
     @property
     def network(self) -> UnitArrays:
         """Return the global network of posterior means."""
-        return sequential_matching.network_of_atoms(
-            [layer.atoms for layer in self.layers], self.inputs, self.bias / self.bias_precision
-        )
+        atoms = [layer.atoms for layer in self.layers]
+        bias = self.bias / self.bias_precision
+        return sequential_matching.network_of_atoms(atoms, self.inputs, bias)
 
 
-def before_data(
-    networks: Sequence[UnitArrays], variances: sequential_matching.Variances
-) -> Posterior:
+def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
     """Return the prior (`variances`), without atoms, for the shapes of clients' `networks`."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
-    depth = hidden_layers(networks[0])
-    nothing = pfnm_atoms.Past(
-        pfnm_atoms.Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0))),
-        np.empty((len(networks), 0), np.int64),
-    )
+    atoms = Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0)))
+    nothing = Past(atoms, np.empty((len(networks), 0), np.int64))
     precision = np.full(classes, 1.0 / variances.sigma02)
-    return Posterior(0, inputs, (nothing,) * depth, variances.bias * precision, precision)
+    layers = (nothing,) * hidden_layers(networks[0])
+    return Posterior(0, inputs, layers, variances.bias * precision, precision)
 
 
 def update(
     before: Posterior,
     networks: Sequence[UnitArrays],
-    shares: pfnm_atoms.Array,
-    variances: sequential_matching.Variances,
-    rule: sequential_matching.Rule,
-    orders: Sequence[pfnm_atoms.Ints],
+    shares: Array,
+    variances: Variances,
+    rule: Rule,
+    orders: Sequence[Ints],
     *,
     crowd_first: bool = True,
-) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
+) -> tuple[Posterior, tuple[Matching, ...]]:
     """Match the clients' networks of one more step to the atoms of earlier steps.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
@@ -76,52 +75,40 @@ def update(
     unit joins an atom. The paper's equation (11) favours no atom at the first step; with
     `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
     """
-    visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
 
-    def matched(layer: int, units: pfnm_atoms.MatchedLayer) -> sequential_matching.Matching:
+    def matched(layer: int, units: MatchedLayer) -> Matching:
+        order = orders[-1 - layer]
         if step == 1 and crowd_first:
-            return sequential_matching.match(units, rule, visits[layer])
-        past = _widened(before.layers[layer], units)
-        return sequential_matching.match(units, rule, visits[layer], past, step)
+            return match(units, rule, order)
+        past = before.layers[layer]
+        if not past.members.size:
+            return match(units, rule, order, no_past(units), step)
+        # the layer above has got more atoms: outgoing weights to these are zeros so far
+        missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
+        natural = np.pad(past.atoms.natural, ((0, 0), (0, missing)))
+        padded = replace(past, atoms=replace(past.atoms, natural=natural))
+        return match(units, rule, order, padded, step)
 
     matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]
     biases = np.stack([network[-1] for network in networks])
-    after = replace(
-        before,
-        step=step,
-        layers=tuple(
-            _remembered(past, matching)
-            for past, matching in zip(before.layers, reversed(matchings), strict=True)
-        ),
-        bias=before.bias + (shares * biases).sum(axis=0) / noise,
-        bias_precision=before.bias_precision + shares.sum(axis=0) / noise,
-    )
-    return after, matchings
+    remembered = map(_remembered, before.layers, reversed(matchings))
+    bias = before.bias + (shares * biases).sum(axis=0) / noise
+    precision = before.bias_precision + shares.sum(axis=0) / noise
+    return Posterior(step, before.inputs, tuple(remembered), bias, precision), matchings
 
 
-def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
-    """Pad the atoms' outgoing weights with zeros, up to the length of those of `units`."""
-    if not past.members.size:
-        return pfnm_atoms.no_past(units)
-    missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
-    natural = np.pad(past.atoms.natural, ((0, 0), (0, missing)))
-    return replace(past, atoms=replace(past.atoms, natural=natural))
-
-
-def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
+def _remembered(past: Past, matching: Matching) -> Past:
     """Return a layer's atoms after a step, and how often each client has had each."""
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
     for client, atoms in enumerate(matching.assignments):
         members[client, atoms] += 1
-    return pfnm_atoms.Past(matching.atoms, members)
+    return Past(matching.atoms, members)
 
 
-def subsample(
-    members: pfnm_atoms.Ints, width: int, fresh: int, stream: np.random.Generator
-) -> pfnm_atoms.Ints:
+def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
     """Draw the atoms from which a client starts a layer of `width` units, `fresh` of them new.
 
     They are drawn without replacement, in proportion to how often the client has had each, which is
@@ -139,7 +126,7 @@ def start_of(
     posterior: Posterior,
     client: int,
     widths: Sequence[int],
-    variances: sequential_matching.Variances,
+    variances: Variances,
     fresh: int,
     noise_sd: float,
     stream: np.random.Generator,
@@ -155,11 +142,10 @@ def start_of(
         subsample(layer.members[client], width, fresh, stream)
         for layer, width in zip(posterior.layers, widths, strict=True)
     ]
-    rows: list[pfnm_atoms.Ints] = [np.arange(posterior.inputs), *chosen]
-    columns: list[pfnm_atoms.Ints] = [*chosen, np.arange(len(network[-1]))]
     sizes = (posterior.inputs, *widths, len(network[-1]))
-    blocks: list[pfnm_atoms.Array] = []
-    for layer, (above, below) in enumerate(zip(rows, columns, strict=True)):
+    kept = [np.arange(sizes[0]), *chosen, np.arange(sizes[-1])]
+    blocks: list[Array] = []
+    for layer, (above, below) in enumerate(pairwise(kept)):
         weight = np.zeros(sizes[layer : layer + 2])
         weight[: len(above), : len(below)] = network[2 * layer][np.ix_(above, below)]
         bias = np.full(sizes[layer + 1], variances.bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from fedrepro.numbers.setting_selection import area_of, end_of
@@ -36,15 +37,13 @@ class OverRounds(Form):
         import pandas as pd
 
         take = end_of if self.take == "end" else area_of
+        row = {"method": self.of, "metric": self.metric, "split": self.split}
         rows = []
         for spot, by_round in numbers.rounds(self.of, self.metric, self.split).items():
-            series = zip(*by_round.values(), strict=True)
-            values = [take(list(zip(by_round, one, strict=True))) for one in series]
-            row = {"method": self.of, "metric": self.metric, "split": self.split, "round": None}
-            by_trial = " ".join(f"{value:.10g}" for value in values)
-            rows.append({**dict(spot), **row, "by_trial": by_trial})
-        frame = pd.DataFrame(rows, columns=list(numbers.frame.columns))
-        return Numbers(frame, numbers.grid, numbers.every)
+            trials = zip(*by_round.values(), strict=True)
+            values = (take(list(zip(by_round, one, strict=True))) for one in trials)
+            rows.append({**dict(spot), **row, "by_trial": " ".join(f"{v:.10g}" for v in values)})
+        return replace(numbers, frame=pd.DataFrame(rows, columns=list(numbers.frame.columns)))
 
 
 FORMS = {"over_rounds": OverRounds}

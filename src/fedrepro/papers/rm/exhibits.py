@@ -58,13 +58,9 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
     have 41 each, fewer than a batch."""
 
 
-def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes of `cases`: the server holds `examples` to validate with."""
-    return {name: {"partition": {"validation": examples}} for name in cases}
-
-
-def small_scale(changes: ExhibitData) -> dict[str, ExhibitData]:
-    return {"quick": changes, "tiny": changes}
+def server_holds(examples: int, cases: Cases) -> ExhibitData:
+    """Return changes of an exhibit's `cases`: the server holds `examples` to validate with."""
+    return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
@@ -76,7 +72,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
     """Return "quick" and "tiny" versions of a table, with its cases of one class a client."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
-    cases = {"cases": server_holds(100, one_class)}
+    cases = server_holds(100, one_class)
     return {
         "quick": {**quick, "parameters": {"rounds": 6, "steps": 5}, **cases},
         "tiny": {**tiny, "parameters": {"rounds": 2, "steps": 2}, **cases},
@@ -102,7 +98,8 @@ def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
     }
 
 
-SMALL_ONE_CLASS = small_scale(exhibit(cases=server_holds(100, BOTH_ONE_CLASS)))
+SMALL = "quick", "tiny"
+SMALL_ONE_CLASS = dict.fromkeys(SMALL, server_holds(100, BOTH_ONE_CLASS))
 exhibits["table-1"] = exhibit(
     headline=True,
     drawing=ACCURACIES,
@@ -128,7 +125,7 @@ exhibits["table-1"] = exhibit(
             matching-source. Weight divergence: 0.003.""",
         GRID,
     ],
-    at=SMALL_ONE_CLASS,
+    **SMALL_ONE_CLASS,
 )
 
 # They race from two learning rates, since the paper tuned its schedules by hand for each task.
@@ -155,7 +152,7 @@ exhibits["table-2"] = exhibit(
         PADDED,
         ROUNDS_OF_TABLE_2,
     ],
-    at=small_pictures(2, BOTH_ONE_CLASS),
+    **small_pictures(2, BOTH_ONE_CLASS),
 )
 # None is stopped early, so that each trial is a run of its own.
 FIRST_TRIAL = exhibit(trials=1)  # of the three that are planned
@@ -179,7 +176,8 @@ exhibits["table-2-one-class"] = exhibit(
         """Three trials were planned before the first number, and are added one by one; nothing is
             judged before the third.""",
     ],
-    at={"paper": FIRST_TRIAL, **small_pictures(2, FULL_ONE_CLASS)},
+    paper=FIRST_TRIAL,
+    **small_pictures(2, FULL_ONE_CLASS),
 )
 exhibits["curves-one-class"] = exhibit(
     exhibits["table-2-one-class"],
@@ -209,15 +207,9 @@ exhibits["table-3"] = exhibit(
         FIFTY_CLIPS,
         "At small scales generated pictures of coloured shapes stand in for the spectrograms.",
     ],
-    at={
-        "paper": exhibit(cases=server_holds(50, KEYWORD_CASES)),
-        **small_pictures(4, BOTH_ONE_CLASS),
-    },
+    paper=server_holds(50, KEYWORD_CASES),
+    **small_pictures(4, BOTH_ONE_CLASS),
 )
-FIFTY = {
-    "cases": server_holds(50, FULL_ONE_CLASS),
-    "reduced": "40 of 600 rounds, one of four cells",
-}
 exhibits["table-3-reduced"] = exhibit(
     exhibits["table-3"],
     title="Accuracy on keywords, 40 rounds",
@@ -226,7 +218,11 @@ exhibits["table-3-reduced"] = exhibit(
     methods=[FA_TUNED, RM_AH, RM_TUNED, AH],
     parameters={**SHORTER_ROUNDS, "rounds": 40},
     cases=FULL_ONE_CLASS,
-    at={"paper": FIFTY, **small_pictures(4, FULL_ONE_CLASS)},
+    paper={
+        **server_holds(50, FULL_ONE_CLASS),
+        "reduced": "40 of 600 rounds, one of four cells",
+    },
+    **small_pictures(4, FULL_ONE_CLASS),
 )
 
 
@@ -263,7 +259,8 @@ exhibits["table-4"] = exhibit(
         """The measured times lie in table-4.times.csv, apart from what repeats to the byte. Nothing
             else should run beside them: one core, one job.""",
     ],
-    at={"quick": small_times(11), "tiny": small_times(4)},
+    quick=small_times(11),
+    tiny=small_times(4),
 )
 
 FIGURE_IID: Cases = {"iid": {"label": "iid"}}
@@ -284,7 +281,7 @@ exhibits["figure-3"] = exhibit(
     methods=[RM_AH],
     cases=FIGURE_CASES,
     notes=[GRID, RUNS_OF_TABLE],
-    at=small_scale(exhibit(cases=server_holds(100, FIGURE_ONE_CLASS))),
+    **dict.fromkeys(SMALL, server_holds(100, FIGURE_ONE_CLASS)),
 )
 exhibits["figure-3-photographs"] = exhibit(
     exhibits["figure-3"],
@@ -295,14 +292,16 @@ exhibits["figure-3-photographs"] = exhibit(
     parameters={"rounds": 150},
     cases=FIGURE_ONE_CLASS,
     notes=[GRID, RUNS_OF_TABLE, ROUNDS_OF_TABLE_2],
-    at={"paper": FIRST_TRIAL, **small_pictures(2, FIGURE_ONE_CLASS)},
+    paper=FIRST_TRIAL,
+    **small_pictures(2, FIGURE_ONE_CLASS),
 )
 exhibits["figure-3-photographs-iid"] = exhibit(
     exhibits["figure-3-photographs"],
     title="Hyper-parameters of FA+RM+AH as rounds go by, CIFAR-10, iid clients",
     caption="As figure 3, on CIFAR-10 with iid clients.",
     cases=FIGURE_IID,
-    at={"paper": exhibit(trials=3), **small_pictures(2, {})},
+    paper=exhibit(trials=3),
+    **small_pictures(2, {}),
 )
 exhibits["figure-3-keywords"] = exhibit(
     exhibits["figure-3"],
@@ -312,10 +311,8 @@ exhibits["figure-3-keywords"] = exhibit(
     caption="As figure 3, on keywords.",
     parameters=SHORTER_ROUNDS,
     notes=[SHORTER_GRID, FIFTY_CLIPS, RUNS_OF_TABLE],
-    at={
-        "paper": exhibit(cases=server_holds(50, FIGURE_CASES)),
-        **small_pictures(4, FIGURE_ONE_CLASS),
-    },
+    paper=server_holds(50, FIGURE_CASES),
+    **small_pictures(4, FIGURE_ONE_CLASS),
 )
 
 NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)
@@ -327,11 +324,9 @@ ABLATION = exhibit(
         """The paper names no setting for this comparison; it is made on MNIST with one class a
             client, where the schedule is that of table 1.""",
     ],
-    at={
-        # claims R5 and R6 were undecided with three, which said that about nine and six would do
-        "paper": exhibit(trials=10),
-        **SMALL_ONE_CLASS,
-    },
+    # claims R5 and R6 were undecided with three, which said that about nine and six would do
+    paper=exhibit(trials=10),
+    **SMALL_ONE_CLASS,
 )
 exhibits["matching-source"] = exhibit(
     ABLATION,
@@ -386,7 +381,7 @@ BEYOND = exhibit(
     drawing=component("table", sizes=False, best="none"),
     place="beyond the paper",
     partition=ONE_CLASS,
-    at=small_scale(exhibit(partition={"validation": 100})),
+    **dict.fromkeys(SMALL, exhibit(partition={"validation": 100})),
 )
 exhibits["learned-or-drawn"] = exhibit(
     BEYOND,
@@ -472,10 +467,8 @@ EXHIBITS = {
         sweep={"partition.clients": [10]},
         trials=3,
         parameters={**AVERAGING, **LOSSES, **OF_GRID, "precision": 20.0},
-        at={
-            "quick": small_digits(30, 5, rounds=15, steps=10, step_counts=[5, 10, 15, 20]),
-            "tiny": small_digits(10, 2, rounds=3, steps=2, step_counts=[1, 2, 3, 4]),
-        },
+        quick=small_digits(30, 5, rounds=15, steps=10, step_counts=[5, 10, 15, 20]),
+        tiny=small_digits(10, 2, rounds=3, steps=2, step_counts=[1, 2, 3, 4]),
     ),
     "exhibits": exhibits,
 }

@@ -42,15 +42,12 @@ NON_IID_TO_THE_END = [at_rate(NON_IID_FEDSGD), *t1.to_the_end(*NON_IID_E1)]
 SMALL_B_INF, SMALL_B10 = (t1.minibatches(size, t1.SMALL_RATES) for size in (None, 10))
 QUICK_FEDSGD = with_changes(FEDSGD, rounds=20, training=SMALL_B_INF, fraction=0.2, until=0.8)
 QUICK_E1 = with_changes(QUICK_FEDSGD, "E = 1, B = 10", training=SMALL_B10)
-SMALL_LR = {"lr": t1.SMALL_RATES}
-QUICK_E5 = with_changes(QUICK_FEDSGD, "E = 5, B = 10", epochs=5, rounds=12, training=SMALL_LR)
+QUICK_E5 = with_changes(QUICK_E1, "E = 5, B = 10", epochs=5, rounds=12)
+QUICK_E5["training"] = {"lr": t1.SMALL_RATES}
 QUICK = exhibit(model=t1.SMALL_CNN, methods=[QUICK_FEDSGD, QUICK_E1, QUICK_E5])
 AT_TINY = {"fraction": 0.5, "until": 0.4}
-TINY_METHODS = [
-    with_changes(QUICK_FEDSGD, rounds=4, **AT_TINY),
-    with_changes(QUICK_E5, rounds=3, **AT_TINY),
-]
-TINY = exhibit(model=t1.SMALL_CNN, methods=TINY_METHODS)
+TINY_FEDSGD = with_changes(QUICK_FEDSGD, rounds=4, **AT_TINY)
+TINY = exhibit(QUICK, methods=[TINY_FEDSGD, with_changes(QUICK_E5, rounds=3, **AT_TINY)])
 
 TABLE_2 = exhibit(
     drawing=t1.rounds_table("method", "case"),
@@ -69,10 +66,8 @@ exhibits["table-2-cnn"] = exhibit(
         epochs on minibatches of B examples. FedSGD is E = 1 and B = ∞. At small scales the target
         is lower, on other data.""",
     methods=[E1_B50, E1_B10, E5_B10, E20_B10],
-    at={
-        "quick": {**QUICK, "cases": {"shards": {**NON_IID, "partition": t1.QUICK_SHARDS}}},
-        "tiny": {**TINY, "cases": {"shards": {**NON_IID, "partition": t1.TINY_SHARDS}}},
-    },
+    quick={**QUICK, "cases": {"shards": {**NON_IID, "partition": t1.QUICK_SHARDS}}},
+    tiny={**TINY, "cases": {"shards": {**NON_IID, "partition": t1.TINY_SHARDS}}},
 )
 exhibits["table-2-cnn-centred"] = exhibit(
     TABLE_2_CENTRED,
@@ -105,19 +100,13 @@ exhibits["table-2-cnn-rest"] = exhibit(
 
 # E = 5 and B = 10, where no learning rate is stopped early
 NO_RACE = component("fedavg", epochs=5, rounds=30, measure_every="auto", until=0.99)
-EACH_RATE: dict[str, Entry] = {
-    "lr 0.1": {"lr": 0.1},
-    "lr 0.2": {"lr": 0.2},
-    "lr 0.1, Glorot": {"lr": 0.1, "init": "glorot"},
-}
-
-
-def each_rate(**changes: Any) -> list[Entry]:
-    return [with_changes(NO_RACE, k, training=v, **changes) for k, v in EACH_RATE.items()]
-
-
-QUICK_RATES = each_rate(rounds=12, fraction=0.2, until=0.8)
-TINY_RATES = each_rate(rounds=3, **AT_TINY)[::2]
+EACH_RATE = [
+    with_changes(NO_RACE, "lr 0.1", training={"lr": 0.1}),
+    with_changes(NO_RACE, "lr 0.2", training={"lr": 0.2}),
+    with_changes(NO_RACE, "lr 0.1, Glorot", training={"lr": 0.1, "init": "glorot"}),
+]
+QUICK_RATES = [with_changes(one, rounds=12, fraction=0.2, until=0.8) for one in EACH_RATE]
+TINY_RATES = [with_changes(one, rounds=3, **AT_TINY) for one in EACH_RATE[::2]]
 BEYOND = exhibit(place="beyond the paper", model=t1.CNN)
 exhibits["rates-cnn"] = exhibit(
     BEYOND,
@@ -128,7 +117,7 @@ exhibits["rates-cnn"] = exhibit(
         five epochs on minibatches of 10 examples. That is a setting of tables 1 and 2, where a race
         stops all rates but one early; here none is stopped. At small scales the target is lower, on
         other data.""",
-    methods=each_rate(),
+    methods=EACH_RATE,
     cases={"iid": {"label": "IID"}},
     notes=[
         """A run ends where test accuracy reaches the target, or after 1.5 times the printed rounds:
@@ -136,10 +125,8 @@ exhibits["rates-cnn"] = exhibit(
         """Weights start uniform within one over the root of a layer's inputs, as in the tables;
             "Glorot" within the root of six over its inputs and outputs, biases constant.""",
     ],
-    at={
-        "quick": {"model": t1.SMALL_CNN, "methods": QUICK_RATES},
-        "tiny": {"model": t1.SMALL_CNN, "methods": TINY_RATES},
-    },
+    quick={"model": t1.SMALL_CNN, "methods": QUICK_RATES},
+    tiny={"model": t1.SMALL_CNN, "methods": TINY_RATES},
 )
 exhibits["rates-cnn-pixels"] = exhibit(
     BEYOND,
@@ -195,8 +182,8 @@ OF_ROLES: list[Entry] = [
 def small_lstm(holds: int, units: int, target: float, rounds: int, fraction: float) -> ExhibitData:
     """Return changes of table 2 with the LSTM for a small test run.
 
-    The server keeps `holds` windows of 80 characters to choose a learning rate. The LSTM has
-    `units`. A run ends at accuracy `target` or after `rounds`, each with a `fraction` of clients.
+    The server `holds` so many windows to choose a learning rate; a run ends at accuracy `target` or
+    after `rounds`, each with a `fraction` of clients.
     """
     work = {"rounds": rounds, "fraction": fraction}
     fedsgd = t1.fedavg_until(target, "FedSGD", **work, training=FEWER_B_INF)
@@ -242,17 +229,15 @@ exhibits["table-2-lstm"] = exhibit(
             as many.""",
         "The word-level LSTM of the paper needs data that are not public.",
     ],
-    at={
-        "quick": exhibit(
-            small_lstm(50, 32, 0.3, rounds=15, fraction=0.2),
-            partition={"clients": 20, "validation": 50},
-        ),
-        "tiny": exhibit(
-            small_lstm(20, 16, 0.15, rounds=3, fraction=0.5),
-            dataset=component("speeches", roles=8, lines=20),
-            partition={"clients": 8, "validation": 20},
-        ),
-    },
+    quick=exhibit(
+        small_lstm(50, 32, 0.3, rounds=15, fraction=0.2),
+        partition={"clients": 20, "validation": 50},
+    ),
+    tiny=exhibit(
+        small_lstm(20, 16, 0.15, rounds=3, fraction=0.5),
+        dataset=component("speeches", roles=8, lines=20),
+        partition={"clients": 8, "validation": 20},
+    ),
 )
 exhibits["table-2-lstm-roles"] = exhibit(
     exhibits["table-2-lstm"],
@@ -283,10 +268,9 @@ def one_holder(percent: int, sgd: Entry) -> Entry:
 
 
 def small_table_3(targets: list[int], epochs: int, sgd_rounds: int, **small: Any) -> ExhibitData:
-    """Return table 3's configuration for small test runs, with three easier `targets` in percent.
+    """Return table 3 for a small test run: three `targets` in percent, FedAvg's `epochs`, …
 
-    `epochs` are FedAvg's, `sgd_rounds` those of SGD on all data in one place; `small` are
-    parameters of both federated methods.
+    `sgd_rounds` are those of SGD on all data in one place, `small` parameters of both others.
     """
     low, middle, high = targets
     fedsgd = with_changes(CIFAR_FEDSGD, **small, until=low / 100, training=SMALL_B_INF)
@@ -333,18 +317,16 @@ exhibits["table-3"] = exhibit(
         """Each target has runs of its own, which end where it is reached, or at 1.5 times the
             printed rounds.""",
     ],
-    at={
-        "quick": exhibit(
-            small_table_3([60, 65, 70], fraction=0.2, epochs=5, rounds=10, sgd_rounds=150),
-            dataset=component("shapes"),
-            partition=t1.QUICK_CLIENTS,
-        ),
-        "tiny": exhibit(
-            small_table_3([20, 22, 25], fraction=0.5, epochs=2, rounds=3, sgd_rounds=12),
-            dataset=component("shapes", train=600, test=100),
-            partition=t1.TINY_CLIENTS,
-        ),
-    },
+    quick=exhibit(
+        small_table_3([60, 65, 70], fraction=0.2, epochs=5, rounds=10, sgd_rounds=150),
+        dataset=component("shapes"),
+        partition=t1.QUICK_CLIENTS,
+    ),
+    tiny=exhibit(
+        small_table_3([20, 22, 25], fraction=0.5, epochs=2, rounds=3, sgd_rounds=12),
+        dataset=component("shapes", train=600, test=100),
+        partition=t1.TINY_CLIENTS,
+    ),
 )
 
 OF_FIGURE_2 = [E1_B50, E1_B10, E5_B50, E5_B10, E20_B10]
@@ -359,19 +341,17 @@ exhibits["figure-2"] = exhibit(
     model=t1.CNN,
     methods=[FEDSGD, *OF_FIGURE_2],
     notes=t1.CHOSEN,
-    at={
-        "quick": QUICK,
-        "tiny": TINY,
-        "paper": exhibit(
-            dataset=t1.CENTRED,
-            methods=[at_rate(FEDSGD), *t1.to_the_end(*OF_FIGURE_2)],
-            notes=[
-                *t1.TO_THE_END,
-                """FedSGD ran at the highest of these rates, 0.215, alone: 0.1 was stopped after 89
+    quick=QUICK,
+    tiny=TINY,
+    paper=exhibit(
+        dataset=t1.CENTRED,
+        methods=[at_rate(FEDSGD), *t1.to_the_end(*OF_FIGURE_2)],
+        notes=[
+            *t1.TO_THE_END,
+            """FedSGD ran at the highest of these rates, 0.215, alone: 0.1 was stopped after 89
                     rounds and 0.147 not begun, for want of time.""",
-            ],
-        ),
-    },
+        ],
+    ),
 )
 exhibits["figure-2-non-iid"] = exhibit(
     exhibits["figure-2"],
@@ -379,15 +359,13 @@ exhibits["figure-2-non-iid"] = exhibit(
     caption="As figure-2, with clients of two shards each.",
     partition=t1.SHARDS,
     methods=[NON_IID_FEDSGD, *NON_IID_E1],
-    at={
-        "quick": {**QUICK, "partition": t1.QUICK_SHARDS},
-        "tiny": {**TINY, "partition": t1.TINY_SHARDS},
-        "paper": exhibit(
-            dataset=t1.CENTRED,
-            methods=NON_IID_TO_THE_END,
-            notes=exhibits["table-2-cnn-one-epoch"]["notes"],
-        ),
-    },
+    quick={**QUICK, "partition": t1.QUICK_SHARDS},
+    tiny={**TINY, "partition": t1.TINY_SHARDS},
+    paper=exhibit(
+        dataset=t1.CENTRED,
+        methods=NON_IID_TO_THE_END,
+        notes=exhibits["table-2-cnn-one-epoch"]["notes"],
+    ),
 )
 
 # Both after equally many rounds; every learning rate runs to the end.
@@ -438,17 +416,15 @@ exhibits["fedsgd-against-fedavg"] = exhibit(
             and 0.8) {t1.AT_SERVER}: its mean over the second half of the rounds. Every rate runs to
             the end, since a race that looked once had stopped the best rate of FedSGD.""",
     ],
-    at={
-        # claim F5 was undecided with five, which said that about ten would decide
-        "paper": exhibit(trials=10),
-        "quick": {
-            "methods": both(40, 0.2),
-            "cases": small_cases(t1.QUICK_SHARDS, t1.QUICK_CLIENTS),
-        },
-        "tiny": {
-            "methods": both(3, 0.5, [0.1, 0.3], t1.SMALL_RATES),
-            "cases": small_cases(t1.TINY_SHARDS, t1.TINY_CLIENTS),
-        },
+    # claim F5 was undecided with five, which said that about ten would decide
+    paper=exhibit(trials=10),
+    quick={
+        "methods": both(40, 0.2),
+        "cases": small_cases(t1.QUICK_SHARDS, t1.QUICK_CLIENTS),
+    },
+    tiny={
+        "methods": both(3, 0.5, [0.1, 0.3], t1.SMALL_RATES),
+        "cases": small_cases(t1.TINY_SHARDS, t1.TINY_CLIENTS),
     },
 )
 
@@ -463,10 +439,8 @@ EXHIBITS = {
         training=component("sgd", batch_size=10, init="fan_in"),
         sweep={},
         trials=1,
-        at={
-            "quick": exhibit(dataset=component("digits"), partition=t1.QUICK_CLIENTS, trials=5),
-            "tiny": exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
-        },
+        quick=exhibit(dataset=component("digits"), partition=t1.QUICK_CLIENTS, trials=5),
+        tiny=exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
     ),
     "exhibits": {**t1.exhibits, **exhibits},
 }

@@ -5,6 +5,7 @@ First, what all tables share.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
@@ -108,20 +109,26 @@ def rounds_table(rows: str, columns: str) -> Entry:
     return component("table", rows=[rows], columns=[columns], **shown)
 
 
-# for B = 10 and B = ∞
-IID_10: Rounds = {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105}
-IID_INF: Rounds = {0.0: 2183, 0.1: 2211, 0.2: 2487}
-SHARDS_10: Rounds = {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570}
-SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
+UNTIL_97: dict[str, Rounds] = {
+    "iid-10": {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105},
+    "iid-inf": {0.0: 2183, 0.1: 2211, 0.2: 2487},
+    "shards-10": {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570},
+    "shards-inf": {0.0: 6417, 0.1: 2694, 0.2: 2292},
+}
 
 
 def smaller(
-    target: float, rounds: Rounds, shards: Entry, whole: list[float], *rows: str, **work: Any
+    target: float,
+    rounds: Rounds,
+    shards: Entry,
+    rows: Sequence[str] = ("shards-inf", "shards-10"),
+    whole: list[float] = SMALL_RATES,
+    **work: Any,
 ) -> ExhibitData:
     """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
 
-    `rows` are those of non-IID clients, whose partition is `shards`. `whole` are learning rates
-    where a minibatch is all data of a client, and `work` are parameters of FedAvg.
+    `rows` are of non-IID clients, with the partition `shards`; `whole` are learning rates where a
+    minibatch is all data of a client, `work` parameters of FedAvg.
     """
     small = by_fraction(target, rounds, SMALL_RATES, **work)
     of_whole = by_fraction(target, rounds, whole, **work)
@@ -133,7 +140,6 @@ def smaller(
 
 
 TABLE_1 = exhibit(drawing=rounds_table("case", "fraction"), place="table 1")
-BOTH_SHARDS = ["shards-inf", "shards-10"]
 
 exhibits["table-1"] = exhibit(
     TABLE_1,
@@ -143,12 +149,12 @@ exhibits["table-1"] = exhibit(
         of 200 units (2NN), each client training for one epoch (E = 1) on minibatches of B examples;
         C is the share of the clients that train in a round, 0 one client. At small scales the
         target is lower, on other data.""",
-    methods=[by_fraction(0.97, IID_10)],
+    methods=[by_fraction(0.97, UNTIL_97["iid-10"])],
     cases={
-        **row("iid-inf", by_fraction(0.97, IID_INF, WHOLE_RATES)),
+        **row("iid-inf", by_fraction(0.97, UNTIL_97["iid-inf"], WHOLE_RATES)),
         **row("iid-10"),
-        **row("shards-inf", by_fraction(0.97, SHARDS_INF, WHOLE_RATES)),
-        **row("shards-10", by_fraction(0.97, SHARDS_10)),
+        **row("shards-inf", by_fraction(0.97, UNTIL_97["shards-inf"], WHOLE_RATES)),
+        **row("shards-10", by_fraction(0.97, UNTIL_97["shards-10"])),
     },
     notes=[
         f"""Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
@@ -156,19 +162,13 @@ exhibits["table-1"] = exhibit(
         ENDS,
         f"{WEIGHTS} One trial, as printed.",
     ],
-    at={
-        "quick": smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, [0.3, 0.5], *BOTH_SHARDS),
-        "tiny": smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, SMALL_RATES, *BOTH_SHARDS),
-    },
+    quick=smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, whole=[0.3, 0.5]),
+    tiny=smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS),
 )
 
 # in two ranges of pixels, with five learning rates that all run to the end
-for name, which, rounds, partition, batch_size in (
-    ("iid-10", "IID clients, B = 10", IID_10, IID, 10),
-    ("iid-inf", "IID clients, B = ∞", IID_INF, IID, None),
-    ("shards-10", "non-IID clients, B = 10", SHARDS_10, SHARDS, 10),
-    ("shards-inf", "non-IID clients, B = ∞", SHARDS_INF, SHARDS, None),
-):
+for name, rounds in UNTIL_97.items():
+    which = ROWS[name]["label"].replace(",", " clients,")
     every_rate = with_changes(by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
     exhibits[f"table-1-{name}"] = exhibit(
         TABLE_1,
@@ -176,8 +176,8 @@ for name, which, rounds, partition, batch_size in (
         title=f"Rounds to 97 % with the perceptron in two ranges of pixels, {which}",
         caption="As table-1-iid-10, for other clients or minibatches.",
         trials=2,
-        partition=partition,
-        training={"batch_size": batch_size},
+        partition=ROWS[name].get("partition", IID),
+        training=ROWS[name].get("training", {"batch_size": 10}),
         methods=[every_rate],
         cases=TWO_RANGES,
         notes=[
@@ -199,8 +199,8 @@ exhibits["table-1-iid-10"] |= exhibit(
         none of which is stopped early, and two trials.""",
 )
 for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
-    most = {"fraction": fraction, "rounds": SHARDS_10[fraction], "measure_every": "auto"}
-    to_its_end = component("fedavg", f"C = {fraction:g}", **most, until=0.97, show=["lr"])
+    last = {"rounds": UNTIL_97["shards-10"][fraction], "until": 0.97, "measure_every": "auto"}
+    every_rate = component("fedavg", f"C = {fraction:g}", fraction=fraction, **last, show=["lr"])
     exhibits[f"table-1-shards-10-rates-{name}"] = exhibit(
         scales=["paper"],
         drawing=with_changes(rounds_table("method", "case"), rows=["method", "lr"]),
@@ -210,7 +210,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
             of which runs to the end, and in five trials.""",
         partition=SHARDS,
         trials=5,
-        methods=[with_changes(to_its_end, training={"lr": ELEVEN_RATES})],
+        methods=[with_changes(every_rate, training={"lr": ELEVEN_RATES})],
         cases=TWO_RANGES,
         notes=[
             """One of three cells (C = 0, 0.1, 0.2), each an exhibit, which the readings take
@@ -245,19 +245,12 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
     )
 
 
-def five_epochs(rounds: Rounds) -> Entry:
-    """Return FedAvg until 99 % accuracy, with 5 local epochs, by shares of clients in `rounds`."""
-    return by_fraction(0.99, rounds, epochs=5)
+def to_99(rounds: Rounds) -> Entry:
+    """Return FedAvg with 5 local epochs and rates that run to the end, by shares of clients."""
+    return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 
-def whole_five_epochs(rounds: Rounds) -> Entry:
-    return to_the_end(five_epochs(rounds))[0]
-
-
-SMALLER_CNN: dict[str, tuple[float, Rounds, Entry]] = {
-    "quick": (0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS),
-    "tiny": (0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS),
-}
+ON_SMALL_CNN = exhibit(model=SMALL_CNN)
 exhibits["table-1-cnn"] = exhibit(
     TABLE_1,
     title="Rounds to 99 % with the convolutional network, by the share of clients in a round",
@@ -266,13 +259,11 @@ exhibits["table-1-cnn"] = exhibit(
         of B examples; C is the share of the clients that train in a round, 0 one client. At small
         scales the target is lower, on other data.""",
     model=CNN,
-    methods=[five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
-    cases={**row("iid-10"), **row("iid-inf", five_epochs({0.0: 581}))},
+    methods=[by_fraction(0.99, {0.0: 75, 0.1: 30, 0.2: 27}, epochs=5)],
+    cases={**row("iid-10"), **row("iid-inf", by_fraction(0.99, {0.0: 581}, epochs=5))},
     notes=CHOSEN,
-    at={
-        scale: exhibit(smaller(*less, SMALL_RATES, "shards-inf", epochs=5), model=SMALL_CNN)
-        for scale, less in SMALLER_CNN.items()
-    },
+    quick=ON_SMALL_CNN | smaller(0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS, ["shards-inf"], epochs=5),
+    tiny=ON_SMALL_CNN | smaller(0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS, ["shards-inf"], epochs=5),
 )
 
 CENTRED_CNN = exhibit(TABLE_1, scales=["paper"], model=CNN, dataset=CENTRED, notes=TO_THE_END)
@@ -281,20 +272,20 @@ exhibits["table-1-cnn-centred"] = exhibit(
     title="Rounds to 99 % with the convolutional network, pixels from −0.5 to 0.5",
     caption="""As table-1-cnn, with pixels from −0.5 to 0.5 and three learning rates, none of which
         is stopped early.""",
-    methods=[whole_five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
-    cases={**row("iid-10"), **row("iid-inf", whole_five_epochs({0.0: 581}))},
+    methods=[to_99({0.0: 75, 0.1: 30, 0.2: 27})],
+    cases={**row("iid-10"), **row("iid-inf", to_99({0.0: 581}))},
 )
 exhibits["table-1-cnn-one-client"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, one non-IID client a round",
     caption="As table-1-cnn-centred, for non-IID clients, one a round.",
     partition=SHARDS,
-    methods=[whole_five_epochs({0.0: 1434})],
+    methods=[to_99({0.0: 1434})],
     cases={
         "shards-inf": {
             "label": "non-IID, B = ∞",
             "training": WHOLE,
-            "methods": [whole_five_epochs({0.0: 1772})],
+            "methods": [to_99({0.0: 1772})],
         },
         "shards-10": {"label": "non-IID, B = 10"},
     },
@@ -303,11 +294,11 @@ exhibits["table-1-cnn-rest"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, the cells of table 1 that cost most",
     caption="As table-1-cnn-centred, for the other values of C.",
-    methods=[whole_five_epochs({0.5: 27, 1.0: 24})],
+    methods=[to_99({0.5: 27, 1.0: 24})],
     cases={
         **row("iid-10"),
-        **row("iid-inf", whole_five_epochs({0.1: 509, 0.2: 506, 0.5: 246, 1.0: 369})),
-        **row("shards-inf", whole_five_epochs({0.1: 1650, 0.2: 1467, 0.5: 1601})),
-        **row("shards-10", whole_five_epochs({0.1: 344, 0.2: 300, 0.5: 392, 1.0: 146})),
+        **row("iid-inf", to_99({0.1: 509, 0.2: 506, 0.5: 246, 1.0: 369})),
+        **row("shards-inf", to_99({0.1: 1650, 0.2: 1467, 0.5: 1601})),
+        **row("shards-10", to_99({0.1: 344, 0.2: 300, 0.5: 392, 1.0: 146})),
     },
 )

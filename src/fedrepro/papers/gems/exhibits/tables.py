@@ -47,8 +47,8 @@ TINY = exhibit(dataset=DIGITS, training={"epochs": 2, "lr": 0.03}, parameters=FE
 SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
 
 ON_MNIST = exhibit(notes=[MNIST_SPLIT, STOPPING, TUNING, SEARCH])  # the rest are the defaults
-ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], at=SMALL)
-ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], at=SMALL)
+ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], **SMALL)
+ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], **SMALL)
 # of exhibits that set the three data sets side by side
 NOTES_OF_ALL = [LITE0, MNIST_SPLIT, CIFAR_SPLIT, LESIONS, STOPPING, TUNING, SEARCH]
 UNTUNED_NOTES = [MNIST_SPLIT, STOPPING, SEARCH]  # nothing is tuned, or not as TUNING says
@@ -94,33 +94,30 @@ HEADS = """Units of a cluster merge where each meets all before it, as in the au
     train their output layers anew for at most 10 epochs, and the intersection is that of balls
     around these."""
 
-# epsilon_hidden: how far a unit's outputs may be from its own; clusters: m_ε
-NETWORK = exhibit(
-    model=component("mlp", hidden=[50], dropout=0.5),
-    training={"patience": 3, "init": "glorot"},
-    parameters={"epsilon_hidden": 1.0, "clusters": 100},
-)
-MNIST_NETWORKS = exhibit(NETWORK, notes=[HEADS, *ON_MNIST["notes"]])
-CIFAR_NETWORKS = exhibit(
-    NETWORK,
-    ON_CIFAR,
-    model=component("mlp", hidden=[100], dropout=0.5),
-    parameters={"epsilon_hidden": 0.3, "clusters": 200, "epsilon_final": 0.2},
-    notes=[HEADS, *ON_CIFAR["notes"]],
-)
-HAM_NETWORKS = exhibit(
-    NETWORK,
-    ON_HAM,
-    parameters={"epsilon_hidden": 0.07, "clusters": 100, "epsilon_final": 0.25},
-    notes=[HEADS, *ON_HAM["notes"]],
-)
+# hidden units, how far a unit's outputs may be from its own, m_ε, accuracy of good heads
+OF_NETWORKS: dict[str, tuple[int, Entry]] = {
+    "mnist": (50, {"epsilon_hidden": 1.0, "clusters": 100}),
+    "cifar10": (100, {"epsilon_hidden": 0.3, "clusters": 200, "epsilon_final": 0.2}),
+    "ham10000": (50, {"epsilon_hidden": 0.07, "clusters": 100, "epsilon_final": 0.25}),
+}
+NETWORKS = {
+    data: exhibit(
+        LOGISTIC[data],
+        model=component("mlp", hidden=[units], dropout=0.5),
+        training={"patience": 3, "init": "glorot"},
+        parameters=parameters,
+        notes=[HEADS, *LOGISTIC[data]["notes"]],
+    )
+    for data, (units, parameters) in OF_NETWORKS.items()
+}
+MNIST_NETWORKS = NETWORKS["mnist"]
+NETWORK = {key: MNIST_NETWORKS[key] for key in ("model", "training", "parameters")}  # for cases
 
 AVERAGED_LAST, NEURAL_LAST = tuned_last(AVERAGED), tuned_last(NEURAL_GEMS)
 ALL_LAST = [tuned_last(LOCAL), AVERAGED_LAST, NEURAL_LAST]
 UNITS_DRAWN = with_changes(NEURAL_GEMS, "Units drawn", units="drawn")
 UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 IN_TUPLES: Entry = {"epsilon_hidden": 0.01, "clusters": 1, "merge": "tuples"}  # not clusters
-NETWORKS = {"mnist": MNIST_NETWORKS, "cifar10": CIFAR_NETWORKS, "ham10000": HAM_NETWORKS}
 ENDS = {"mnist": "", "cifar10": ", CIFAR-10", "ham10000": ", HAM10000"}  # of titles
 CLASSES = dict.fromkeys(ENDS, "two classes each") | {"ham10000": "classes of their own"}
 
@@ -181,9 +178,9 @@ for table, data, tuples, three in (
         cases={"two": with_changes(TWO, parameters=tuples), "three": three, "five": FIVE},
     )
 
+OF_CASES = "dataset", "model", "training", "parameters"
 NETWORK_CASE: Entry = {
     "label": "network",
-    **NETWORK,
     "methods": [NEURAL_GEMS, *ALL_LAST],
     "without": ["GEMS, balls", "GEMS, balls, tuned"],
 }
@@ -213,18 +210,13 @@ exhibits["in-all"] = exhibit(
         "mnist-logistic": {"label": "logistic"},
         "cifar10-logistic": {**LOGISTIC_CASE, "dataset": CIFAR},
         "ham10000-logistic": {**LOGISTIC_CASE, "dataset": HAM},
-        "mnist-network": NETWORK_CASE,
-        "cifar10-network": with_changes(
-            NETWORK_CASE,
-            dataset=CIFAR,
-            model=CIFAR_NETWORKS["model"],
-            parameters=CIFAR_NETWORKS["parameters"],
-        ),
-        "ham10000-network": with_changes(
-            NETWORK_CASE, dataset=HAM, parameters=HAM_NETWORKS["parameters"]
-        ),
+        **{
+            f"{data}-network": NETWORK_CASE | {key: on[key] for key in OF_CASES if key in on}
+            for data, on in NETWORKS.items()
+        },
     },
-    at={"quick": SMALL_CASES, "tiny": SMALL_CASES},
+    quick=SMALL_CASES,
+    tiny=SMALL_CASES,
 )
 
 KEYS = ["epsilon_hidden", "clusters"]
@@ -239,21 +231,15 @@ ENSEMBLES = [
 MNIST_SIZES: Entry = {"epsilon_hidden": [0.5, 1.0], "clusters": [50, 75, 100]}
 CIFAR_SIZES: Entry = {"epsilon_hidden": [0.3, 0.5, 0.7], "clusters": [100, 150, 200]}
 HAM_SIZES: Entry = {"settings": [{"epsilon_hidden": 0.07, "clusters": m} for m in (50, 75, 100)]}
-for table, data, place, parameters, sizes, also in (
-    (9, "mnist", "appendix C.3, table 9", {}, MNIST_SIZES, AS_PUBLISHED),
-    (
-        3,
-        "cifar10",
-        "section 4.5, table 3; appendix C.3, table 10",
-        {"epsilon_final": 0.2},
-        CIFAR_SIZES,
-        [],
-    ),
-    (11, "ham10000", "appendix C.3, table 11", {"epsilon_final": 0.25}, HAM_SIZES, []),
+for table, data, place, sizes in (
+    (9, "mnist", "appendix C.3, table 9", MNIST_SIZES),
+    (3, "cifar10", "section 4.5, table 3; appendix C.3, table 10", CIFAR_SIZES),
+    (11, "ham10000", "appendix C.3, table 11", HAM_SIZES),
 ):
+    networks, also = NETWORKS[data], AS_PUBLISHED if data == "mnist" else []
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]
     exhibits[f"table-{table}"] = exhibit(
-        NETWORKS[data],
+        networks,
         drawing=component("table", rows=["method", *KEYS], sizes=True, best="none"),
         title=f"Size and accuracy of networks of five clients{ENDS[data]}",
         place=place,
@@ -261,6 +247,6 @@ for table, data, place, parameters, sizes, also in (
             its own (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last
             layer on 1,000 public images, beside as many units of the clients drawn at random and
             ensembles of the clients' networks. Means over trials, with one standard deviation.""",
-        parameters=parameters,
+        parameters={k: v for k, v in networks["parameters"].items() if k == "epsilon_final"},
         methods=[*(with_changes(method, **sizes, show=KEYS) for method in methods), *ENSEMBLES],
     )

@@ -24,7 +24,6 @@ from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from fedrepro.planning.exhibit_methods import ExhibitMethod
@@ -79,27 +78,38 @@ class Confusion(Figured):
         paths = [Path(path).with_name(FILE) for path in metrics]
         rows = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
         rows = rows[(rows["setting"] == setting) & (rows["belief"] == measure.belief)]
-        by_trial = dict(tuple(rows[rows["client"] + 1 == measure.node].groupby("trial")))
-        lacking = next((trial for trial in range(trials) if trial not in by_trial), None)
-        if lacking is not None:
+        by_trial = rows[rows["client"] + 1 == measure.node].groupby("trial")
+        if lacking := set(range(trials)) - by_trial.groups.keys():
             raise FedreproError(
                 f"{where}: {setting} should have what node {measure.node} confuses in each of "
-                f"{trials} trials, but lacks it in trial {lacking}; delete its metrics and start "
-                "again"
+                f"{trials} trials, but lacks it in trial {min(lacking)}; delete its metrics and "
+                "start again"
             )
-        counts = (
-            by_trial[trial].pivot(index="label", columns="predicted", values="count").to_numpy()
-            for trial in range(trials)
-        )
+        shape = {"index": "label", "columns": "predicted", "values": "count"}
+        counts = (by_trial.get_group(trial).pivot(**shape).to_numpy() for trial in range(trials))
         found = pd.DataFrame([shares(of_trial, self.groups, where) for of_trial in counts])
         return {(CONFUSION, str(split)): values.tolist() for split, values in found.items()}
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.colors import LinearSegmentedColormap
+
         figure = new_figure(HEIGHT)
         margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
         (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.45, **margins)
+        colours = LinearSegmentedColormap.from_list("shares", SHARES)
         for letter, axes, measure in zip(LETTERS, panels, exhibit.measures, strict=False):
-            _draw(axes, map_of(numbers, measure.label, exhibit.key))
+            found = map_of(numbers, measure.label, exhibit.key)
+            axes.imshow(found, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            for (row, column), share in np.ndenumerate(found):
+                if share > LEAST + 1e-9:
+                    colour = "white" if share > DARK else "black"
+                    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+                    axes.text(column, row, f"{100 * share:.0f}", color=colour, **place)
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_ticks(range(len(found)), map(str, range(len(found))))
+            axes.set_xlabel("taken for class, % of those of a class")
+            axes.grid(visible=False)
+            axes.tick_params(length=0)
             axes.set_title(f"{letter}  {measure.label}", loc="left")
         panels[0].set_ylabel("class")
         headings(figure, exhibit)
@@ -141,22 +151,5 @@ def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
     pairs = rows["split"].str.extract(CLASSES).dropna().astype(int)
     if pairs.empty:
         raise FedreproError(f"{where}: there is nothing of what '{label}' confuses")
-    return (
-        rows.assign(true=pairs[0], taken=pairs[1]).pivot_table("mean", "true", "taken").to_numpy()
-    )
-
-
-def _draw(axes: Axes, shares: np.ndarray) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    colours = LinearSegmentedColormap.from_list("shares", SHARES)
-    axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    for (row, column), share in np.ndenumerate(shares):
-        if share > LEAST + 1e-9:
-            look: dict[str, Any] = {"color": "white" if share > DARK else "black", "fontsize": 7}
-            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", **look)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(range(len(shares)), map(str, range(len(shares))))
-    axes.set_xlabel("taken for class, % of those of a class")
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
+    rows = rows.assign(true=pairs[0], taken=pairs[1])
+    return rows.pivot_table("mean", "true", "taken").to_numpy()

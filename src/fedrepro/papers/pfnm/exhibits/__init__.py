@@ -1,4 +1,4 @@
-"""Every figure of the paper, and experiments beyond it. `at` has what differs at a smaller scale.
+"""Every figure of the paper, and experiments beyond it.
 
 Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
 chosen where the paper does not say.
@@ -16,8 +16,7 @@ def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entr
     return component(name, label, **parameters, units=units, show=["units"])
 
 
-BEYOND = exhibit(place="beyond the paper")
-BY_SIZE = exhibit(BEYOND, drawing="accuracy-against-size", partition=p.HOMOGENEOUS)
+BY_SIZE = exhibit(drawing="accuracy-against-size")
 SMALLER = {"quick": {"sweep": p.clients(5, 10, 20)}, "tiny": {"sweep": p.clients(2, 4)}}
 CUT_OFF = """Bars are one standard deviation over trials. What lies more than 25 points below the
     best is cut off, or named with an arrow."""
@@ -45,7 +44,7 @@ exhibits["matching-or-size"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    at=SMALLER,
+    **SMALLER,
 )
 
 FINER = [0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 5.0]
@@ -63,7 +62,8 @@ exhibits["finer-sigma2"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    at={**SMALLER, "tiny": {"sweep": p.clients(2, 4), "trials": 2}},
+    quick=SMALLER["quick"],
+    tiny={"sweep": p.clients(2, 4), "trials": 2},
 )
 
 
@@ -106,14 +106,14 @@ exhibits["equal-size"] = exhibit(
             all others have those of figure 2.""",
         p.AS_IN_CODE,
     ],
-    at=SMALLER,
+    **SMALLER,
 )
 exhibits["equal-size-photographs"] = exhibit(
     exhibits["equal-size"],
     p.PHOTOGRAPHS,
     title="What merging gives at a size, colour pictures",
     caption="As equal-size, on colour pictures.",
-    at={scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
+    **{scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
 )
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
@@ -128,7 +128,7 @@ exhibits["equal-size-deep"] = exhibit(
             divides between them as it will.""",
         p.AS_IN_CODE,
     ],
-    at={"tiny": {"sweep": p.clients(4)}},
+    tiny={"sweep": p.clients(4)},
 )
 
 TWO_DATA_SETS: dict[str, Entry] = {
@@ -139,13 +139,11 @@ SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**p.SHAPES}})
 
 READINGS = {"popularity": [1.0, 2.0], "class_weights": [True, False], "count_cap": [10, None]}
 exhibits["erratum-options"] = exhibit(
-    BEYOND,
     drawing=component("table", best="none"),
     title="What the readings of PFNM's equations change",
     caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
         of the weights of classes and of the cap on counts, since text, derivation and the authors'
         code disagree; σ² is chosen for each.""",
-    partition=p.HOMOGENEOUS,
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
@@ -155,9 +153,10 @@ exhibits["erratum-options"] = exhibit(
             there are more than 11 clients.""",
         p.CHOSEN,
     ],
-    at={"quick": {"sweep": p.clients(5, 20)}, "tiny": {"sweep": p.clients(2, 4)}},
+    quick={"sweep": p.clients(5, 20)},
+    tiny={"sweep": p.clients(2, 4)},
 )
-DEEP = exhibit(BEYOND, partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
+DEEP = exhibit(partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
 exhibits["deep-sigma2"] = exhibit(
     DEEP,
     drawing="table",
@@ -175,11 +174,9 @@ exhibits["deep-sigma2"] = exhibit(
             client's say on a class of which it has few examples. The unmatched rows show the second
             alone."""
     ],
-    at={
-        "paper": {"cases": {"photographs": {"trials": 6}}},
-        "quick": SHAPES_FOR_PHOTOGRAPHS,
-        "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
-    },
+    paper={"cases": {"photographs": {"trials": 6}}},
+    quick=SHAPES_FOR_PHOTOGRAPHS,
+    tiny=exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
 )
 
 VALUES = [0.0001, 0.01, 1.0]
@@ -204,11 +201,11 @@ exhibits["merging-and-posterior"] = exhibit(
             what merges is decided as before.""",
         p.CHOSEN_DEEP,
     ],
-    at={"quick": {"sweep": p.depths(10, [1, 2])}, "tiny": {"sweep": p.depths(4, [2]), "trials": 2}},
+    quick={"sweep": p.depths(10, [1, 2])},
+    tiny={"sweep": p.depths(4, [2]), "trials": 2},
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
-    BEYOND,
     drawing="accuracy-close-up",
     title="What the weighted ensemble weighs by",
     caption=f"""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
@@ -222,7 +219,8 @@ exhibits["ensemble-readings"] = exhibit(
             (P11). Its two descriptions of the weights differ; both are drawn, from the local
             networks of figure 2."""
     ],
-    at={"quick": SHAPES_FOR_PHOTOGRAPHS, "tiny": SHAPES_FOR_PHOTOGRAPHS},
+    quick=SHAPES_FOR_PHOTOGRAPHS,
+    tiny=SHAPES_FOR_PHOTOGRAPHS,
 )
 exhibits["wider-downpour"] = exhibit(
     drawing="accuracy-close-up",
@@ -230,7 +228,6 @@ exhibits["wider-downpour"] = exhibit(
     place="supplement 4.1, a sentence without a figure",
     caption=f"""Test accuracy of downpour SGD against the units of its hidden layer.
         {p.LINES_ARE_MEANS}""",
-    partition=p.HOMOGENEOUS,
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
@@ -238,10 +235,8 @@ exhibits["wider-downpour"] = exhibit(
         "The paper names neither the widths nor the number of clients that it tried.",
         p.DOWNPOUR,
     ],
-    at={
-        "quick": {"sweep": p.clients(20)},
-        "tiny": {"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
-    },
+    quick={"sweep": p.clients(20)},
+    tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )
 
 DIGITS = exhibit(dataset=component("digits"))
@@ -251,7 +246,9 @@ EXHIBITS = {
     "title": "Probabilistic federated neural matching",
     "source": "Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni; submitted to ICLR 2019",
     "defaults": exhibit(
+        place="beyond the paper",  # where an exhibit does not say another
         dataset=component("mnist"),
+        partition=component("homogeneous"),
         model=component("mlp", hidden=[50]),
         training=component("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
         size="hidden_units",
@@ -264,11 +261,9 @@ EXHIBITS = {
             p.DOWNPOUR,
             p.AS_IN_CODE,
         ],
-        at={
-            "paper": {"trials_of": {"KD": 2}},
-            "quick": exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
-            "tiny": exhibit(DIGITS, TINY, trials_of={"KD": 1}),
-        },
+        paper={"trials_of": {"KD": 2}},
+        quick=exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
+        tiny=exhibit(DIGITS, TINY, trials_of={"KD": 1}),
     ),
     "exhibits": {**p.exhibits, **exhibits},
 }

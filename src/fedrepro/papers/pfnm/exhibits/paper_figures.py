@@ -8,7 +8,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 
 exhibits: dict[str, ExhibitData] = {}
 
-HOMOGENEOUS = component("homogeneous")
 HETEROGENEOUS = component("dirichlet", alpha=0.2)
 PHOTOGRAPHS = exhibit(dataset=component("cifar10"), training={"lr": 0.001, "l2": 1e-5})
 # stand in for PHOTOGRAPHS at small scales
@@ -81,15 +80,11 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add configurations of a figure's panels b to d to `exhibits`, each made from its panel a.
+    """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b has Dirichlet class shares, c has colour pictures, and d has both.
-
-    Args:
-        part: name of the figure, without the panel's letter.
-        split: caption of panel b.
-        pictures: caption of panels c and d, with {} for the letter of the panel with grey pictures.
-        changes: further keys of the configuration of panels c and d.
+    Panel b, with the caption `split`, has Dirichlet class shares. c and d have colour pictures and
+    further `changes`, d Dirichlet shares too; in their caption, `pictures`, {} is for the letter of
+    the panel with grey pictures.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
@@ -149,7 +144,6 @@ exhibits["figure-2a"] = exhibit(
     place="section 4, figure 2a",
     caption=f"""Test accuracy and size of the global model against the number of clients J when each
         class is split evenly. {LINES_ARE_MEANS}""",
-    partition=HOMOGENEOUS,
 )
 add_panels(
     "figure-2",
@@ -158,12 +152,12 @@ add_panels(
     f"As figure 2{{}}, on colour pictures. {LINES_ARE_MEANS}",
     headline=False,
     notes=PHOTOGRAPH_NOTES,
-    at=PHOTOGRAPHS_AT,
+    **PHOTOGRAPHS_AT,
 )
 exhibits["figure-2"] = side_by_side(
     2,
     notes=PHOTOGRAPH_NOTES,
-    at={scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
+    **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
 
@@ -193,7 +187,6 @@ exhibits["figure-3a"] = exhibit(
     place="section 4, figure 3a",
     caption=f"""Test accuracy and size of the global model against the number of hidden layers C of
         50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
-    partition=HOMOGENEOUS,
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     notes=[
@@ -206,31 +199,25 @@ exhibits["figure-3a"] = exhibit(
         """Distillation has 500 units in each hidden layer. It costs most, so it may have fewer
             trials than the rest.""",
     ],
-    at={
-        "paper": {"trials_of": {"KD": 1}},
-        "quick": {"trials_of": {"KD": 2}},
-        "tiny": {"sweep": TINY_DEPTHS},
-    },
+    paper={"trials_of": {"KD": 1}},
+    quick={"trials_of": {"KD": 2}},
+    tiny={"sweep": TINY_DEPTHS},
 )
 add_panels(
     "figure-3",
     f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
     notes=DEEP_PHOTOGRAPH_NOTES,
-    at={
-        "paper": FEW_TRIALS,
-        "quick": exhibit(SHAPES, trials_of={"KD": 2}),
-        "tiny": exhibit(SHAPES, sweep=TINY_DEPTHS),
-    },
+    paper=FEW_TRIALS,
+    quick=exhibit(SHAPES, trials_of={"KD": 2}),
+    tiny=exhibit(SHAPES, sweep=TINY_DEPTHS),
 )
 exhibits["figure-3"] = side_by_side(
     3,
     notes=DEEP_PHOTOGRAPH_NOTES,
-    at={
-        "paper": {**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
-        "quick": {**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
-        "tiny": {**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
-    },
+    paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
+    quick={**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
+    tiny={**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
 )
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
@@ -251,7 +238,6 @@ exhibits["s-figure-2a"] = exhibit(
     title="Size of PFNM's global model against the number of clients",
     place="supplement 4.2, figure 2a",
     caption=f"Hidden units that PFNM ends with in figure 2, and {OF_ALL}",
-    partition=HOMOGENEOUS,
     methods=[pfnm_chosen(SIGMA2), ALL_UNITS],
     cases=PANELS_AB,
     notes=[CHOSEN, NOTHING_TRAINED],
@@ -265,7 +251,7 @@ exhibits["s-figure-2b"] = exhibit(
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     methods=[*DEEP_PFNM, ALL_UNITS],
     notes=[CHOSEN_DEEP, NOTHING_TRAINED],
-    at={"tiny": {"sweep": TINY_DEPTHS}},
+    tiny={"sweep": TINY_DEPTHS},
 )
 
 
@@ -305,10 +291,8 @@ exhibits["s-figure-3a"] = exhibit(
         CHOSEN,
         AS_IN_CODE,
     ],
-    at={
-        "quick": {"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
-        "tiny": {"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
-    },
+    quick={"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
+    tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
 
 
@@ -329,19 +313,16 @@ exhibits["s-figure-3a-epochs"] = exhibit(
         CHOSEN,
         AS_IN_CODE,
     ],
-    at={
-        "quick": {"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
-        "tiny": {"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
-    },
+    quick={"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
+    tiny={"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
 )
-
-
-STREAMING = component("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
 
 
 def streaming(sigma2: list[float], of_downpour: dict[str, int], **steps: int) -> list[Entry]:
     return [
-        with_changes(STREAMING, **steps, sigma2=sigma2),
+        component(
+            "pfnm_streaming", "PFNM-Streaming", **steps, sigma2=sigma2, choose="pooled_train"
+        ),
         component("uniform_ensemble_streaming", "U-Ens", **steps),
         component("weighted_ensemble_streaming", "W-Ens", **steps),
         component("downpour_streaming", "D-SGD", **steps, **of_downpour),
@@ -367,7 +348,7 @@ exhibits["s-figure-3b"] = exhibit(
         "Equation (11) has no meaning at the first step, which takes (9) instead.",
         "The weighted ensemble weighs by all examples that a client has seen so far.",
     ],
-    at={"tiny": {"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)}},
+    tiny={"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)},
 )
 
 
@@ -397,7 +378,6 @@ exhibits["s-figure-4a"] = exhibit(
     caption="""Training accuracy and size of the global model over every pair of the three
         parameters; a map holds the third at its default, which its heading names. Means over
         trials.""",
-    partition=HOMOGENEOUS,
     sweep=clients(25),
     methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
     notes=[
@@ -406,7 +386,7 @@ exhibits["s-figure-4a"] = exhibit(
             25.""",
         AS_IN_CODE,
     ],
-    at=smaller_sensitivity(),
+    **smaller_sensitivity(),
 )
 add_panels(
     "s-figure-4",
@@ -420,7 +400,8 @@ add_panels(
         AS_IN_CODE,
         SHAPES_STAND_IN,
     ],
-    at={"paper": {"trials": 5}, **smaller_sensitivity(SHAPES)},
+    paper={"trials": 5},
+    **smaller_sensitivity(SHAPES),
 )
 
 VALUES_AND_NETWORKS = """The values of σ² are ours, those that it is chosen from elsewhere. The
@@ -432,7 +413,6 @@ exhibits["s-figure-5a"] = exhibit(
     place="supplement 4.3, figure 5a",
     caption="""Training accuracy and size of the global model for every σ² and number of clients.
         Means over trials.""",
-    partition=HOMOGENEOUS,
     methods=[pfnm_each(SIGMA2)],
     notes=[VALUES_AND_NETWORKS, AS_IN_CODE],
 )
@@ -441,5 +421,6 @@ add_panels(
     "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 5{} of the supplement, on colour pictures.",
     notes=[VALUES_AND_NETWORKS, AS_IN_CODE, SHAPES_STAND_IN],
-    at={"quick": SHAPES, "tiny": SHAPES},
+    quick=SHAPES,
+    tiny=SHAPES,
 )

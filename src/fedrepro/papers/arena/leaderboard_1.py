@@ -1,0 +1,352 @@
+"""The leaderboard arena/1: what to do with models that clients have trained once.
+
+Tables whose names begin with "1-" are its parts, the most decisive first; each is recorded by
+itself. `rounds` has equal data, partitions and models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
+
+# LeNet without biases, as in FedFisher's public code
+LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
+LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
+PERCEPTRON = component("mlp", hidden=[200, 200])
+SMALL_PERCEPTRON = {"hidden": [20, 20]}
+WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
+
+# of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
+TRAINING = component(
+    "sgd", lr=0.01, momentum=0.9, batch_size=64, epochs=10, init="fan_in", shared_init=True
+)
+AUGMENTED = {"augment": "crop_flip"}
+
+
+def validating_partition(name: str, **parameters: Any) -> Entry:
+    """Return a partition whose clients together keep 5,000 validation examples."""
+    return component(name, **parameters, validation=5000, validation_at="clients")
+
+
+IID = validating_partition("iid")
+DIRICHLET_05 = validating_partition("dirichlet", alpha=0.5, balance=True)
+DIRICHLET_01 = validating_partition("dirichlet", alpha=0.1, balance=True)
+TWO_LABELS = validating_partition("labels_each", each=2)
+FEWER_VALIDATE = {"validation": 200}  # at the small scales
+
+
+BEST = {"metric": "accuracy", "split": "client_validation"}
+
+
+def chosen(name: str, label: str, **settings: Any) -> Entry:
+    """Return method `name`; validation examples choose among `settings` ("grid": its own grid)."""
+    return component(name, label, **settings, choose=BEST)
+
+
+BEST_CLIENT = component("best_client", "best client", reference=True)
+POOLED = component("pooled", "pooled training", reference=True)
+BOUNDS = [
+    component("local", "mean client", reference=True),
+    BEST_CLIENT,
+    POOLED,
+    component("majority", "majority class", reference=True),
+]
+
+FEDAVG = component("average", "FedAvg")
+KFAC_STEPS = [5, 10, 20, 50, 100, 200]
+# merge clients' networks into one without server data
+MERGES = [
+    FEDAVG,
+    chosen("task_arithmetic", "task arithmetic", settings="grid"),
+    chosen("ties", "TIES", settings="grid"),
+    chosen("fisher_merge", "Fisher merge", settings="grid"),
+    chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid"),
+    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS),
+    chosen("regmean", "RegMean", settings="grid"),
+    chosen("fedlpa", "FedLPA", settings="grid", steps=200),
+    chosen("regmean_plus", "RegMean++", alpha=[0.1, 0.5, 0.9, 1.0]),
+]
+
+
+def merges(*others: Entry) -> list[Entry]:
+    """Return FedAvg, TIES and other merging methods, with `others` in the place of equal labels."""
+    by_label = {one["label"]: one for one in others}
+    return [by_label.get(one["label"], one) for one in MERGES]
+
+
+# the server has unlabelled images
+FEDDF = chosen("feddf", "FedDF", settings="grid")
+SMALL_FEDDF = chosen("feddf", "FedDF", lr=[0.001, 0.01], epochs=2)
+
+# all of the clients' networks predict
+ENSEMBLES = [
+    component("uniform_ensemble", "mean of probabilities"),
+    component("voting_ensemble", "majority vote"),
+    chosen("weighted_ensemble", "class-weighted ensemble", settings="grid"),
+    chosen("fens", "FENS", settings="grid"),
+]
+
+
+def caption(whose: str) -> str:
+    return f"""Test accuracy in percent of what comes of {whose}. Means over five trials, each with
+        a partition of its own, with one standard deviation. Bold: the best of a column."""
+
+
+TEN_CLIENTS = caption("ten clients' models")
+LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
+    0.9, batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in its
+    public code. Starts are uniform within one over the root of the inputs."""
+
+
+def set_aside(examples: str) -> str:
+    return f"""{examples} training examples are set aside at the clients, in proportion to what they
+        hold. The best client, FENS and every choice of a setting read these and nothing else; the
+        test set measures."""
+
+
+TRIED = """A method tries the settings that it declares, 8 at most, and the best mean over trials on
+    these examples is taken. One that declares none gains nothing by them."""
+COSTLY = """K-FAC and FedLPA take 200 steps of conjugate gradients at most: from 100 steps to 200
+    K-FAC loses up to 3.4 points in the mean over trials and gains up to 1.8, and FedLPA was not
+    measured after fewer. RegMean++ tries four settings: each of its own asks all clients again."""
+DEALT = """Dirichlet shares are drawn for each class over the clients, with the balance step of
+    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its own."""
+AT_THE_SERVER = """FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where
+    the clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is left out
+    there."""
+AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
+    public code."""
+
+# the defaults of small scales: digits and tiny networks
+OF_FEW_STEPS = merges(chosen("fedfisher_diagonal", "FedFisher (diagonal)", steps=[20, 200]))
+QUICK = exhibit(
+    dataset=component("digits"),
+    partition=FEWER_VALIDATE,
+    model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
+    training={"lr": 0.05, "batch_size": 16, "epochs": 4},
+    parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
+    methods=[*BOUNDS, *OF_FEW_STEPS, SMALL_FEDDF, *ENSEMBLES],
+)
+
+TINY = exhibit(
+    QUICK,
+    sweep={"partition.clients": [4]},
+    training={"lr": 0.05, "batch_size": 16, "epochs": 2},
+    parameters={"rounds": 5, "batch_size": 1000, "public_data": "digits"},
+    trials=2,
+)
+
+DEFAULTS = exhibit(
+    drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
+    place="arena/1",
+    dataset=component("fashion_mnist"),
+    model=LENET,
+    training=TRAINING,
+    partition=IID,
+    sweep={"partition.clients": [10]},
+    trials=5,
+    methods=[*BOUNDS, *MERGES, FEDDF, *ENSEMBLES],
+    notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
+    quick=QUICK,
+    tiny=TINY,
+)
+
+ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
+ON_CIFAR10 = exhibit(
+    dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *MERGES, *ENSEMBLES]
+)
+
+SKEWED: dict[str, Entry] = {
+    "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
+    "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
+}
+EVEN: dict[str, Entry] = {
+    "iid": {"label": "iid"},
+    "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
+}
+
+OF_TEN = exhibit(scales=["paper"], caption=TEN_CLIENTS)
+OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
+
+
+def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
+    """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
+    return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
+
+
+def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
+    """Return a table of FedFisher's paper, of five clients; `point` ends its title."""
+    own_shares = validating_partition("dirichlet_clients", alpha=alpha)
+    return exhibit(
+        OF_OTHERS,
+        *on,
+        title=f"FedFisher's grid on {point}",
+        training={**(on[0]["training"] if on else {}), "epochs": 30},
+        sweep={"partition.clients": [5]},
+        cases={case: {"label": f"Dirichlet {alpha} per client", "partition": own_shares}},
+    )
+
+
+PARTS_1: dict[str, ExhibitData] = {}
+
+FEW_OF_EACH = exhibit(cases={name: {"partition": FEWER_VALIDATE} for name in SKEWED})
+PARTS_1["1-fashion-mnist-skewed"] = exhibit(  # at every scale
+    ten_clients("Fashion-MNIST", "skewed", SKEWED),
+    scales=["tiny", "quick", "paper"],
+    quick=exhibit(FEW_OF_EACH, headline=True),
+    tiny=FEW_OF_EACH,
+)
+PARTS_1["1-fashion-mnist-even"] = ten_clients("Fashion-MNIST", "even", EVEN)
+
+# Every client starts from weights of its own, so methods may match units before they merge
+MERGED = [
+    component("average_shared", "FedAvg, one start", reference=True),
+    FEDAVG,
+    chosen("ot_fusion", "OT fusion", settings="grid"),
+    chosen("weight_matching", "weight matching", settings="grid"),
+    component("c2m3", "cycle-consistent matching"),
+    chosen("matched_regmean", "matching, then RegMean", settings="grid"),
+    chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
+]
+PFNM = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3.0)])
+FEWER_STARTS = exhibit(
+    partition=FEWER_VALIDATE,
+    methods=[*BOUNDS, *MERGED, SMALL_FEDDF, *ENSEMBLES],
+    cases={"perceptron": {"model": SMALL_PERCEPTRON}},
+)
+PARTS_1["1-starts"] = exhibit(
+    title="Clients of different starts on Fashion-MNIST",
+    caption=caption("ten clients' models that started from weights of their own"),
+    training={"shared_init": False},
+    notes=[
+        LOCAL_TRAINING,
+        set_aside("5,000"),
+        TRIED,
+        """FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most; from
+            100 steps to 200 it loses 5.6 points with LeNet and 4.0 with a perceptron. Each of
+            its settings asks all clients again.""",
+        DEALT,
+        AT_THE_SERVER,
+    ],
+    partition=DIRICHLET_01,
+    methods=[*BOUNDS, *MERGED, FEDDF, *ENSEMBLES],
+    cases={
+        "lenet": {"label": "Dirichlet 0.1"},
+        "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [PFNM]},
+    },
+    quick=exhibit(FEWER_STARTS, headline=True),
+    tiny=FEWER_STARTS,
+)
+PARTS_1["1-perceptron"] = exhibit(
+    scales=["quick", "paper"],
+    title="A perceptron on Fashion-MNIST",
+    caption=TEN_CLIENTS,
+    model=PERCEPTRON,
+    cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
+    quick={
+        "headline": True,
+        "model": SMALL_PERCEPTRON,
+        "cases": {"perceptron": {"partition": FEWER_VALIDATE}},
+    },
+)
+PARTS_1["1-fashion-mnist-clients"] = exhibit(
+    OF_OTHERS,
+    title="LeNet on Fashion-MNIST, five and twenty clients",
+    sweep={"partition.clients": [5, 20]},
+    drawing=component("table", columns=["case", "clients"]),
+    cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
+)
+PARTS_1["1-fedfisher-fashion-mnist-01"] = fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1)
+PARTS_1["1-fedfisher-fashion-mnist-005"] = fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05)
+PARTS_1["1-fedfisher-fashion-mnist-02"] = fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2)
+PARTS_1["1-mnist-skewed"] = ten_clients("MNIST", "skewed", SKEWED, ON_MNIST)
+PARTS_1["1-mnist-even"] = ten_clients("MNIST", "even", EVEN, ON_MNIST)
+PARTS_1["1-cifar10-skewed"] = ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10)
+PARTS_1["1-cifar10-even"] = ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10)
+PARTS_1["1-fedfisher-cifar10"] = fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10)
+
+# fifteen times LeNet's weights, fewer images, and fewer settings of what costs most
+CHEAPER = merges(
+    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=[5, 20]),
+    chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
+    chosen("regmean_plus", "RegMean++", alpha=0.9),
+)
+OF_2000 = with_changes(DIRICHLET_01, validation=2000)
+PARTS_1["1-cifar10-network"] = exhibit(
+    OF_TEN,
+    title="A larger network on 20,000 images of CIFAR-10",
+    dataset=component("cifar10", train=20000),
+    model=LARGER,
+    training=AUGMENTED,
+    methods=[*BOUNDS, *CHEAPER, *ENSEMBLES],
+    cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": OF_2000}},
+    notes=[
+        LOCAL_TRAINING,
+        set_aside("2,000"),
+        TRIED,
+        """K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has one
+            setting: each of its own asks all clients again.""",
+        DEALT,
+        AUGMENTING,
+    ],
+)
+
+
+def methods_in_rounds(
+    proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
+) -> list[Entry]:
+    """Return two bounds and methods in rounds; the arguments are what three of these try."""
+    return [
+        BEST_CLIENT,
+        POOLED,
+        component("fedavg", "FedAvg"),
+        chosen("fedavg", "FedProx", proximal=proximal),
+        chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
+        chosen("fedadam", "FedAdam", server_lr=adam_lr),
+        chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
+        component("fednova", "FedNova"),
+        chosen("feddyn", "FedDyn", **feddyn),
+    ]
+
+
+# The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
+# exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
+FEWER_ROUNDS = exhibit(
+    partition=FEWER_VALIDATE,
+    sweep={"partition.clients": [4]},
+    training={"epochs": 12, "lr": 0.02},
+    cases={
+        "one": {"parameters": {"epochs": 12}},
+        "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
+        "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
+    },
+    parameters={"rounds": 12, "batch_size": 1000},
+    methods=methods_in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
+)
+ROUNDS = exhibit(
+    scales=["quick", "paper"],
+    # fixed before the first number was read: three, and two more, whatever these showed
+    trials=5,
+    title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
+    caption="""Test accuracy in percent after the same number of local epochs at each client, in
+        one round or cut into more. Means over trials, each with a partition of its own, with
+        one standard deviation. Bold: the best of a column.""",
+    training={"epochs": 20},
+    partition=DIRICHLET_01,
+    parameters={"fraction": 1.0},
+    methods=methods_in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
+    cases={
+        "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
+        "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
+        "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
+    },
+    notes=[
+        """All clients take part in every round. SCAFFOLD's controls and FedNova's lengths count
+            momentum as the latter does: so many steps without it as carry as far.""",
+        """Each method tries at most eight settings, chosen by accuracy on the clients'
+            validation examples. FedDyn's server overshoots in its first round; its paper
+            reports the mean of the clients beside it.""",
+    ],
+    quick=FEWER_ROUNDS,
+)
