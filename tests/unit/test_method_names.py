@@ -11,8 +11,8 @@ from fedrepro.cli.main import main
 from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
-from fedrepro.stages.user_models.check_method import methods_of
 from fedrepro.stages.user_models.combine import method_named
+from fedrepro.stages.user_models.method_contract import methods_of
 
 
 @pytest.mark.parametrize(

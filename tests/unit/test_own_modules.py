@@ -316,7 +316,7 @@ def test_pfnm_matches_the_units_that_there_are():
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     from fedrepro.stages.user_models.combine import run_all
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_files import ModelFiles
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedrepro.stages.user_models.combine.components", shortened)

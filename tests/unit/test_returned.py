@@ -91,7 +91,7 @@ def worked_with(error):
 
     own, fn = problem(), wraps(AVERAGE.component.fn)(fails)
     setting = replace(AVERAGE, component=replace(AVERAGE.component, fn=fn))
-    return run_setting(setting, SharedPreparation(None, own.models, own.info, RngKey(0)))
+    return run_setting(setting, SharedPreparation(own.models, own.info, RngKey(0)))
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +14,8 @@ from fedrepro.cli.printing import say, show, terminal_table
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.user_models.check_method import CheckedMethod
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.method_contract import CheckedMethod
+    from fedrepro.stages.user_models.user_files import ModelFiles
 
 
 def _option(words: str, *names: str, least: int | None = None) -> Any:
@@ -79,7 +79,6 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
     from fedrepro.stages.user_models.user_files import SUFFIXES
 
     if not method and (
@@ -89,24 +88,10 @@ def combine(
             f"{words[0]} is a file: name the method before it, such as average, or --method all"
         )
     name, files = (method, words) if method else (words[0], words[1:])
-    inputs = ModelFiles(
-        models=_fitting("models", files),
-        model=model,
-        shape=shape,
-        layers=layers,
-        labels=labels,
-        data=_fitting("--clients-data", [clients_data] if clients_data else []),
-        validation=_fitting("--validation", validation or []),
-        public=public,
-        evaluate=evaluate,
-        start=start,
-        one_start=same_start,
-        label=label_column,
-        divide=divide,
-        channels=channels,
-        training=training,
-        in_order=in_order,
-    )
+    clients = _fitting("--clients-data", [clients_data] if clients_data else [])
+    checks = _fitting("--validation", validation or [])
+    paths = _fitting("models", files)
+    inputs = _files(locals(), models=paths, data=clients, validation=checks)
     if name == "all":
         if settings:
             raise FedreproError("--set changes one method, and --method all runs all of them")
@@ -202,11 +187,16 @@ def evaluate(
     Each input has `shape` and is divided by `divide`; `channels` (first or last) is the axis of an
     image's channels. `layers` are the names of layers in order, if files have another order.
     """
-    from fedrepro.stages.user_models.model_context import ModelFiles
-
     paths = _fitting("models", models)
-    inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
-    _evaluated(paths, replace(inputs, divide=divide, channels=channels))
+    _evaluated(paths, _files(locals(), models=paths, evaluate=data, data=()))
+
+
+def _files(options: Mapping[str, Any], **more: Any) -> ModelFiles:
+    """Return those `options` of a command that are fields of ModelFiles, and `more`."""
+    from fedrepro.stages.user_models.user_files import ModelFiles
+
+    known = [item.name for item in fields(ModelFiles)]
+    return ModelFiles(**{k: v for k, v in options.items() if k in known} | more)
 
 
 def _evaluated(models: list[Path], files: ModelFiles) -> None:
@@ -240,7 +230,7 @@ def check_method(
     model: Annotated[str, _option("network, such as resnet8+norm~batch or nets.py:Net")] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
-    from fedrepro.stages.user_models import check_method as stage
+    from fedrepro.stages.user_models import method_contract as stage
 
     failed = 0
     for item in stage.methods_of(method):

@@ -92,7 +92,7 @@ def _made(
         for trial in trials:
             own = given.trial(trial)
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
-            costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
+            costly = SharedPreparation(local, info, own.rng)
             model = run_setting(method, costly).made
             if not isinstance(model, GlobalModel):  # the method made no model, or one per client
                 continue

@@ -68,7 +68,7 @@ def only(given, client, copies=1):
 def each_of(given, values):
     """Every setting for softmax regressions, what comes of it in one job, and its spaces."""
     info = allowed(given.info, CONVEX)
-    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
+    costly = SharedPreparation(given.models, info, RngKey(0))
     for one in CONVEX.spec(values).expand():
         ready, *_ = costly(one)
         yield (
@@ -269,7 +269,7 @@ def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural
 def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
     calls = calls_of(monkeypatch, hidden_units, "balls", "k_means")
     info = allowed(neural.info, NEURAL)
-    costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
+    costly = SharedPreparation(neural.models, info, RngKey(0))
     for epsilon, clusters, wanted in (
         (0.1, 4, ["balls"] * 4 + ["k_means"]), (0.1, 5, ["k_means"]), (0.2, 5, ["balls"] * 4),
         (0.2, 4, []),

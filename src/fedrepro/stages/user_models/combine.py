@@ -5,6 +5,7 @@ No data set of the package and no partition is needed.
 
 from __future__ import annotations
 
+import io
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
-from fedrepro.core.artifacts import require_target, write_text
+from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.component_notation import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
@@ -40,18 +41,16 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_log_and_gpu_lock import log
-from fedrepro.stages.user_models.model_context import (
+from fedrepro.stages.user_models.user_files import (
     ASSUMED,
+    PYTORCH,
+    SUFFIXES,
+    DataForm,
     ModelContext,
     ModelFiles,
     read_context,
-)
-from fedrepro.stages.user_models.user_files import (
-    SUFFIXES,
-    DataForm,
     read_files,
     read_state,
-    write_state,
 )
 from fedrepro.training.examples import Examples, tensor_of
 
@@ -79,44 +78,36 @@ def combine(
         FedreproError: the method is not one-shot, cannot combine these models, or needs data.
     """
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
-    setting = spec.component.spec({**spec.values, **values}).single()
-    context = ModelContext.of(models)
+    setting, context = (
+        spec.component.spec({**spec.values, **values}).single(),
+        ModelContext.of(models),
+    )
     for doubt in context.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
     return combined(context, setting, seed)
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method to a user's models, and return the global model.
-
-    `context` has the models, and what is known of clients; `setting` is the method with parameters.
-
-    Raises:
-        FedreproError: the method cannot be applied.
-    """
+    """Apply a one-shot method with its parameters, `setting`, to a user's models in `context`."""
     lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(setting, _prepared(context, setting, seed)).made
+    made = applied(setting, _shared(context, setting, seed)).made
     if not isinstance(made, GlobalModel):
         said = f"method '{setting.token}' makes a network for each client, and not one of all"
         raise FedreproError(f"{said}: take batchnorm~average or batchnorm~recalibrate")
     return replace(made, layers=context.models.layers)
 
 
-def _prepared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
+def _shared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
     bare = replace(context.models, label_counts=None, layers=None)
-    prepare = method.component.meta["prepare"]
-    return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
+    return SharedPreparation(bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method to a user's models; return the resulting models and the cost.
-
-    `setting` is the method with its parameters. `costly` has the user's models, and work before
-    aggregation that several choices of parameters share.
+    """Apply a method with its parameters, `setting`, to the models in `costly`: models and cost.
 
     Raises:
         FedreproError: the method makes no model of these clients, or weights are not finite.
@@ -179,14 +170,30 @@ def run(
     return (*notes, *context.doubts(spec.component), f"{out}: {written}")
 
 
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state dict in the format of the file's suffix; of several, with weights, to a .pt."""
+    if path.suffix in PYTORCH:
+        save_state(path, state)
+    elif "state_dicts" in state:
+        raise FedreproError(
+            f"cannot write {path}: several networks with their weights go into one .pt file only"
+        )
+    elif path.suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # its date is always 1980
+        write_bytes(path, buffer.getvalue())
+    else:
+        from safetensors.torch import save
+
+        write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
+
+
 # ------------------------------------------------------------------------------------ all methods
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 # a method's numbers in the table, in the order of columns
-NUMBERS = (
-    "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
-    "client_seconds",
-)  # fmt: skip
+NUMBERS = ["settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS]
+NUMBERS += ["seconds", "client_seconds"]
 
 
 @dataclass(frozen=True)
@@ -248,9 +255,6 @@ def run_all(
     `out` is a new folder for a table and each method's model, written whole or not at all.
 
     Returns (results, the most accurate first and failed ones last; notes on assumptions).
-
-    Raises:
-        FedreproError: files cannot be used. If a single method fails, its result says why.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -306,7 +310,7 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = {name: list(values) for name, values in item.meta["grid"].items()}
     settings = list(item.spec(grid if inputs is not None else {}).expand())
-    costly, draws = _prepared(context, settings[0], seed), Draws(RngKey(seed, 0))
+    costly, draws = _shared(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
         split = EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)
@@ -343,9 +347,6 @@ def evaluations(
 
     Returns (a dict per model, notes on assumptions); keys are name, accuracy, loss, recall (by
     class), examples, parameters and networks. Models may differ in width.
-
-    Raises:
-        FedreproError: files cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words, results = files.words, list[dict[str, Any]]()
