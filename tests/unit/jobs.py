@@ -13,7 +13,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.component_notation import parse
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.planning.jobs import TrialBlock
-from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
+from fedrepro.stages.federate import CHECKPOINT_SECONDS
 
 # what files are called in the folder of a job
 NAMES = {

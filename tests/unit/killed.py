@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 from fedrepro.core.state_and_model_files import save_state
-from fedrepro.stages import rounds_job
+from fedrepro.stages import trial_rounds
 
 
 @contextmanager
@@ -21,5 +21,5 @@ def killed_after(saves):
         if len(written) == saves:
             raise KeyboardInterrupt
 
-    with mock.patch.object(rounds_job, "save_state", stop):
+    with mock.patch.object(trial_rounds, "save_state", stop):
         yield written

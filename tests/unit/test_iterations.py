@@ -8,7 +8,7 @@ import pytest
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.data.prepared import Prepared
-from fedrepro.stages.rounds_job import TrialRounds
+from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.training.federation.clients import Clients
 
 TRAINING = "sgd+batch_size~64"

@@ -20,7 +20,7 @@ from fedrepro.data.feature_extraction import represent
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
-from fedrepro.stages.rounds_job import TrialRounds
+from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.training.mixing_matrices import weights_of
 
 
@@ -120,7 +120,8 @@ def test_a_method_in_rounds(begun, done, told):
     given, forgetful, keeper = problem(), Mock(rounds=2), Mock()
     forgetful.init.return_value, forgetful.round.return_value = begun, done
     keeper.load.return_value = None
-    judge = SimpleNamespace(clients=given.clients, made=forgetful)
-    trial = TrialRounds(components("method")["fedavg"].spec(), judge, given.info, None, {})
+    spec = components("method")["fedavg"].spec()
+    judge = SimpleNamespace(method=spec, clients=given.clients, made=forgetful)
+    trial = TrialRounds(judge, given.info, None, {})
     with pytest.raises(FedreproError, match=told):
         trial.run(RngKey(0), keeper)

@@ -46,8 +46,8 @@ from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, require_models
 from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
-from fedrepro.stages.rounds_job import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.trial_data import declared_part
+from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.combine import applied, each, metrics_on
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
@@ -487,7 +487,7 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     if isinstance(clients, GraphNodes):
         judge = NodeEvaluator(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
-    trial = TrialRounds(spec, judge, info, EvaluationSchedule(None), splits)
+    trial = TrialRounds(judge, info, EvaluationSchedule(None), splits)
     with temporary_folder() as folder:
         keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
         run = trial.run(RngKey(0), keeper, rung=min(judge.made.rounds, MOST_ROUNDS))
