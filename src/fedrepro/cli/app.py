@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from fedrepro import __version__
-from fedrepro.cli.data import data_app
-from fedrepro.cli.draw_maps import draw_app
+from fedrepro.cli.data import data_app, draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show, terminal_table
 from fedrepro.cli.results import (
