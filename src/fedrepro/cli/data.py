@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import console, number, say, show, terminal_table
+from fedrepro.cli.printing import console, number, say, show
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import LARGEST
 
@@ -170,10 +170,10 @@ def draw_partition(
     require_target(path, SUFFIXES, files)
     drawn = drawn_partition(partition, dataset, trial, seed, raw)
     write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
-    skew, table = asdict(drawn.skew), terminal_table("", "least", "median or mean", "most")
+    skew, rows = asdict(drawn.skew), []
     for name, keys in SKEW.items():
-        table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
-    show(table)
+        rows.append((name, *(number(skew[key]) if key else "" for key in keys)))
+    show(("", "least", "median or mean", "most"), rows)
     say(f"drawn: {path}")
 
 

@@ -34,17 +34,11 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
     There is a file per combination of swept parameters, method and trial; models.json lists the
-    files. `key` is the figure or table as paper/name, `plan` knows its runs, and `folder` has the
-    drawn figures and tables, with the selected parameter values.
-
-    Raises:
-        FedreproError: the figure or table is not drawn, or has no one-shot method.
+    files. `folder` has the drawn figures and tables, with the selected parameter values.
     """
-    exhibit = plan.exhibit(key)
+    exhibit, where = plan.exhibit(key), ""
     written = open_exhibit(folder, key, plan.scale).table(".csv").to_dict("records")
-    rows: list[dict[str, Any]] = []
-    inputs: list[dict[str, Any]] = []
-    where = ""
+    rows, inputs = list[dict[str, Any]](), list[dict[str, Any]]()
     for place, point in enumerate(exhibit.points):
         at = {name: comparable_text(value) for name, value in point.values.items()}
         of_point = [row for row in written if {k: comparable_text(row[k]) for k in at} == at]
@@ -52,17 +46,16 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
         for (label, setting), run in point.runs.items():
             method, token, trials = setting.method, setting.token, point.trials[label]
             # fine-tuned models are left out: a trial may have several, one per public sample
-            if (label, token) not in shown or setting.tune or not run.scenario:
-                continue
-            if method.component.meta["kind"] != "one_shot":
+            one_shot = method.component.meta["kind"] == "one_shot" and (label, token) in shown
+            if not (one_shot and run.scenario) or setting.tune:
                 continue
             where = where or device_of(device)
             for trial, made, classes in _made(method, run.scenario, trials, plan, where, inputs):
                 file = f"{place}-{setting_names([method], [method], token)}-trial-{trial}.pt"
                 save_state(out / file, as_state(made, classes))
                 row = {"file": file, "checksum": checksum_of_file(out / file), "point": at}
-                more = {"method": label, "setting": token, "trial": trial}
-                rows.append({**row, **more, "model": made.model.token})
+                row |= {"method": label, "setting": token, "trial": trial}
+                rows.append(row | {"model": made.model.token})
             log(f"{label}: {token}, {trials} trials")
     if not where:
         raise FedreproError(f"{key} shows no one-shot method, whose models could be kept")

@@ -78,10 +78,8 @@ def combine(
         FedreproError: the method is not one-shot, cannot combine these models, or needs data.
     """
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
-    setting, context = (
-        spec.component.spec({**spec.values, **values}).single(),
-        ModelContext.of(models),
-    )
+    setting = spec.component.spec({**spec.values, **values}).single()
+    context = ModelContext.of(models)
     for doubt in context.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
     return combined(context, setting, seed)
@@ -155,18 +153,16 @@ def run(
         values[key] = value_of(spec.component.params, key, text, f"--set {setting}")
     spec = spec.component.spec(values).single()
     context, _, notes = read_context(files)
-    made = combined(context, spec, seed)
-    write_state(out, as_state(made, context.models.classes))
-    network = network_of(made.model, context.models.shape, context.models.classes)
-    numbers = f"{made.trained(network.buffers):,} parameters"
-    written = f"one network of {numbers}, as a state dict"
+    made, models = combined(context, spec, seed), context.models
+    write_state(out, as_state(made, models.classes))
+    buffers = network_of(made.model, models.shape, models.classes).buffers
+    written = f"one network of {made.trained(buffers):,} parameters, as a state dict"
     if made.networks > 1:
         kind = "votes" if made.ties else "probability"
         share = f"`weights` the share of each network in each class's {kind}"
         more = "`gate` the small network that says how much each counts" if made.gate else share
-        written = (
-            f"a mixture of {made.networks} networks, {numbers}; `state_dicts` holds them, {more}"
-        )
+        written = f"a mixture of {made.networks} networks, {made.trained(buffers):,} parameters"
+        written += f"; `state_dicts` holds them, {more}"
     return (*notes, *context.doubts(spec.component), f"{out}: {written}")
 
 
@@ -198,11 +194,11 @@ NUMBERS += ["seconds", "client_seconds"]
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """The result of applying one method to a user's models.
+    """The result of applying one method to a user's models; `why` is the reason if it failed.
 
-    why: the reason if it failed, else "". numbers: accuracies and costs by name; `seconds` are of
-    all parameter values tried, `client_seconds` the clients' part, for the values that took them
-    longest; `times_the_models` is bytes that clients send divided by the bytes of their models.
+    numbers: accuracies and costs by name; `seconds` are of all parameter values tried,
+    `client_seconds` the clients' part, for the values that took them longest; `times_the_models` is
+    bytes that clients send divided by the bytes of their models.
     """
 
     item: Component
@@ -269,17 +265,15 @@ def run_all(
         doubts.append(AVERAGED)
     found.sort(key=lambda entry: -entry.numbers.get("accuracy", -1.0))
     if out is not None:
-        part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
+        part, layers = out.with_name(f".{out.name}.part"), models.layers or ()
         shutil.rmtree(part, ignore_errors=True)
         try:
             for entry in found:
                 if isinstance(made := entry.made, GlobalModel):  # not models of clients
                     weights = sum(name.startswith("weight") for name in made.tensors)
                     named = replace(made, layers=layers if weights == len(layers) else None)
-                    state = as_state(named, context.models.classes)
-                    save_state(part / f"{entry.item.name}.pt", state)
-            table = pd.DataFrame([entry.row for entry in found])
-            write_text(part / "table.csv", csv_text(table))
+                    save_state(part / f"{entry.item.name}.pt", as_state(named, models.classes))
+            write_text(part / "table.csv", csv_text(pd.DataFrame([one.row for one in found])))
             part.rename(out)
         finally:
             shutil.rmtree(part, ignore_errors=True)
