@@ -140,7 +140,7 @@ def results(
     say(*tables.common(collected))
     for heading, piece in tables.scenario_blocks(collected):
         say(heading)
-        show(piece.columns, piece.itertuples(index=False))
+        show([*piece.columns], piece.itertuples(index=False))
 
 
 def recommend(

@@ -127,8 +127,8 @@ def unstack(
     if model.name == MIXED:
         found, specs = list[dict[str, Any]](), model.component.meta["specs"]
         for i, k in enumerate(tensors[WHICH].argmax(axis=1)):
-            own = {n: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
-            found += unstack(specs[k], {n.partition(".")[2]: v for n, v in own.items()})
+            held = {n: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
+            found += unstack(specs[k], {n.partition(".")[2]: v for n, v in held.items()})
         return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):

@@ -54,8 +54,8 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
                 file = f"{place}-{setting_names([method], [method], token)}-trial-{trial}.pt"
                 save_state(out / file, as_state(made, classes))
                 row = {"file": file, "checksum": checksum_of_file(out / file), "point": at}
-                row |= {"method": label, "setting": token, "trial": trial}
-                rows.append(row | {"model": made.model.token})
+                more = {"method": label, "setting": token, "trial": trial}
+                rows.append({**row, **more, "model": made.model.token})
             log(f"{label}: {token}, {trials} trials")
     if not where:
         raise FedreproError(f"{key} shows no one-shot method, whose models could be kept")
