@@ -221,8 +221,7 @@ class Trial:
         shape, classes = self.data.prepared.shape, self.clients.network.classes
         models = LocalModels(self.clients.model, shape, classes, self.local.tensors)
         info = ClientInfo(components("training")["adam"].spec(LOCAL), clients=self.clients)
-        method = components("method")["gems_neural"]
-        return SharedPreparation(method.meta["prepare"], models, info, RngKey(0))
+        return SharedPreparation(models, info, RngKey(0))
 
 
 if __name__ == "__main__":

@@ -114,8 +114,8 @@ def one(method: str, clients: int, count: int) -> None:
 
     from fedrepro.core.registry import components, parse_token
     from fedrepro.planning.jobs import Job, Scenario, TrialBlock
-    from fedrepro.stages import data, federate, rounds_job
-    from fedrepro.stages.rounds_job import Checkpointer
+    from fedrepro.stages import data, federate
+    from fedrepro.stages.trial_rounds import Checkpointer
 
     torch.set_num_threads(1)
     libraries, ticks = peak(), [time.process_time()]
@@ -128,7 +128,7 @@ def one(method: str, clients: int, count: int) -> None:
             super().maybe_save(progress, last=last)
             ticks.append(time.process_time())
 
-    rounds_job.Checkpointer = Clock  # type: ignore[misc]
+    federate.Checkpointer = Clock  # type: ignore[misc]
     dataset = components("dataset")["synthetic"].spec(DATA)
     partition = components("partition")["natural"].spec({"clients": clients})
     training = components("training")["sgd"].spec(TRAINING)

@@ -16,8 +16,8 @@ from fedrepro.core.component_notation import read as read_spec
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.planning.jobs import TrialBlock
-from fedrepro.stages import rounds_job
-from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
+from fedrepro.stages import trial_rounds
+from fedrepro.stages.federate import CHECKPOINT_SECONDS
 
 # what files are called in the folder of a job
 NAMES = {
@@ -108,5 +108,5 @@ def killed_after(saves):
         if len(written) == saves:
             raise KeyboardInterrupt
 
-    with mock.patch.object(rounds_job, "save_state", stop):
+    with mock.patch.object(trial_rounds, "save_state", stop):
         yield written

@@ -31,7 +31,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
 from fedrepro.record.site.report_data import claims_of, drawings_of
-from fedrepro.stages import rounds_job
+from fedrepro.stages import federate
 from fedrepro.stages.figures_and_pages import draw_exhibit, draw_maps, judge_claims
 
 ROOT = Path(__file__).parents[2]
@@ -128,8 +128,8 @@ def spoiled(good, others, draw):
 def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as keeping:  # a finished job removes its checkpoints
-        keeping.setattr(rounds_job.shutil, "rmtree", lambda *_args, **_more: None)
-        keeping.setenv(rounds_job.CHECKPOINT_SECONDS, "0")
+        keeping.setattr(federate.shutil, "rmtree", lambda *_args, **_more: None)
+        keeping.setenv(federate.CHECKPOINT_SECONDS, "0")
         plan = make_run()
     found = [*kinds_of_results(plan), *kinds_of_reports(plan)]
     assert len(found) > 30

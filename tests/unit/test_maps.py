@@ -11,7 +11,7 @@ from partitioned import spec_of
 from small_exhibits import file_of
 from test_pages import Nesting
 
-from fedrepro.cli.draw_maps import draw_partition, drawn_partition
+from fedrepro.cli.data import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.partition_files import build_partition, read_partition, write_partition

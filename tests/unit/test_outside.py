@@ -42,7 +42,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
 from fedrepro.stages.job_log_and_gpu_lock import Failures
-from fedrepro.stages.rounds_job import TrialRounds
+from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.training.mixing_matrices import weights_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -319,7 +319,7 @@ def worked_with(error):
 
     own, fn = problem(), wraps(AVERAGE.component.fn)(fails)
     setting = replace(AVERAGE, component=replace(AVERAGE.component, fn=fn))
-    return run_setting(setting, SharedPreparation(None, own.models, own.info, RngKey(0)))
+    return run_setting(setting, SharedPreparation(own.models, own.info, RngKey(0)))
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])
@@ -343,8 +343,9 @@ def test_a_method_in_rounds(begun, done, told):
     given, forgetful, keeper = problem(), Mock(rounds=2), Mock()
     forgetful.init.return_value, forgetful.round.return_value = begun, done
     keeper.load.return_value = None
-    judge = SimpleNamespace(clients=given.clients, made=forgetful)
-    trial = TrialRounds(components("method")["fedavg"].spec(), judge, given.info, None, {})
+    spec = components("method")["fedavg"].spec()
+    judge = SimpleNamespace(method=spec, clients=given.clients, made=forgetful)
+    trial = TrialRounds(judge, given.info, None, {})
     with pytest.raises(FedreproError, match=told):
         trial.run(RngKey(0), keeper)
 

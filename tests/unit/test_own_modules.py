@@ -20,6 +20,7 @@ from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import module
 from fedrepro.numbers.model_evaluation import class_scores
+from fedrepro.stages.user_models.user_files import ModelFiles
 from fedrepro.training.examples import Examples
 
 SHAPE, CLASSES, CLIENTS = (8,), 3, 3
@@ -296,7 +297,6 @@ def test_pfnm_matches_the_units_that_there_are():
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     from fedrepro.stages.user_models.combine import run_all
-    from fedrepro.stages.user_models.model_context import ModelFiles
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedrepro.stages.user_models.combine.components", shortened)

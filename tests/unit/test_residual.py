@@ -72,7 +72,7 @@ def worked_by(name, given, rule, **changes):
     """What a method with this rule of BatchNorm makes, its clients told other things."""
     spec = components("method")[name].spec({"batchnorm": rule})
     info = replace(allowed(given.info, spec.component), **changes)
-    return run_setting(spec, SharedPreparation(None, given.models, info, RngKey(0)))
+    return run_setting(spec, SharedPreparation(given.models, info, RngKey(0)))
 
 
 def is_client(given, name, made, tensors):

@@ -24,8 +24,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
 from fedrepro.stages.user_models.combine import entries
-from fedrepro.stages.user_models.model_context import WAYS, ModelContext, ModelFiles, read_context
-from fedrepro.stages.user_models.user_files import DataForm, paired_files, read_files, read_inputs
+from fedrepro.stages.user_models.user_files import (
+    WAYS,
+    DataForm,
+    ModelContext,
+    ModelFiles,
+    paired_files,
+    read_context,
+    read_files,
+    read_inputs,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()
@@ -444,7 +452,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
             torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
     data, held = [Path(f"client{j}.npz") for j in range(count)], Path("validation.npz")
     more = {"evaluate": Path("test.npz"), "validation": [held], "public": held}
-    files = ModelFiles(paths, data=data, one_start=True, in_order=True, **more)
+    files = ModelFiles(paths, data=data, same_start=True, in_order=True, **more)
     ground, examples, _ = read_context(files)
     found = {entry.item.name: entry for entry in entries(ground, examples)}
     assert not [entry.why for entry in found.values() if "fault" in entry.why]

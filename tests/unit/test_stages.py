@@ -22,7 +22,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import federate, rounds_job
+from fedrepro.stages import federate
 from fedrepro.stages.trial_data import examples_of
 from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights
@@ -237,7 +237,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(federate, "save_state"), (rounds_job, "write_measured")]
+    ("place", "name"), [(federate, "save_state"), (federate, "write_measured")]
 )
 def test_a_run_that_is_stopped_between_its_files_is_made_whole(
     data, whole, tmp_path, capsys, place, name
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_other_sources_or_a_damaged_one_is_not_continued(
     data, whole, tmp_path, monkeypatch, capsys, part
 ):
     with monkeypatch.context() as earlier, killed_after(1):
-        earlier.setattr(rounds_job, "origin", lambda device: origin(device) | {part: "earlier"})
+        earlier.setattr(federate, "origin", lambda device: origin(device) | {part: "earlier"})
         assert rounds(data, tmp_path, "--checkpoint-seconds", 0) == 130
     if part == "damaged":
         (tmp_path / "checkpoints/trial-0.pt").write_bytes(b"half a checkpoint")

@@ -25,7 +25,7 @@ from fedrepro.core.state_and_model_files import (
     to_plain,
 )
 from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.stages.rounds_job import Checkpointer, TrialRounds
+from fedrepro.stages.trial_rounds import Checkpointer, TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -213,7 +213,7 @@ def trial(given, folder, method=None):
     meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
     spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
     how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
-    return TrialRounds(spec, *how, {"test": given.test}).run(RngKey(3), keeper)
+    return TrialRounds(*how, {"test": given.test}).run(RngKey(3), keeper)
 
 
 @pytest.mark.parametrize("after", [1, 5])

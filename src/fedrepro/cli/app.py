@@ -13,10 +13,9 @@ from typing import Annotated
 import typer
 
 from fedrepro import __version__
-from fedrepro.cli.data import data_app
-from fedrepro.cli.draw_maps import draw_app
+from fedrepro.cli.data import data_app, draw_app
 from fedrepro.cli.main import STOPPED
-from fedrepro.cli.printing import say, show, terminal_table
+from fedrepro.cli.printing import say, show
 from fedrepro.cli.results import (
     Scale,
     compare,
@@ -125,8 +124,7 @@ def exhibits(
         for version in file.boards:
             say(f"{paper}/{version}: the leaderboard, made of all exhibits {paper}/{version}-*")
             say(f"    {command(scale, f'{paper}/{version}')}")
-    for sentence in plan.mistakes:
-        say(sentence)
+    say(*plan.mistakes)
 
 
 @app.command()
@@ -203,11 +201,9 @@ def plan(
             typer.echo(text)
         return
     estimate = forecast(whole, key)
-    table = terminal_table("stage", "jobs to run", "hours of one core")
-    for stage, jobs in estimate.jobs.items():
-        seconds = estimate.seconds.get(stage)
-        table.add_row(stage, str(jobs), "–" if seconds is None else f"{seconds / 3600:.2f}")
-    show(table)
+    hours = {stage: f"{seconds / 3600:.2f}" for stage, seconds in estimate.seconds.items()}
+    rows = [(stage, str(jobs), hours.get(stage, "–")) for stage, jobs in estimate.jobs.items()]
+    show(("stage", "jobs to run", "hours of one core"), rows)
     long, short = (
         f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
         for hours in (estimate.hours, estimate.hours / cores)
@@ -217,12 +213,10 @@ def plan(
         took = f"at least {took}" if estimate.hours else "a time that is not known"
     local = f"{estimate.bytes / 2**30:.2f} GiB of local models"
     say(f"{sum(estimate.jobs.values())} jobs at scale {scale}, {took}, and {local}")
-    for source, jobs in estimate.sources.items():
-        say(f"estimated from {source}: {jobs} jobs")
+    say(*(f"estimated from {source}: {jobs} jobs" for source, jobs in estimate.sources.items()))
     for what, jobs in estimate.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
-    for note in estimate.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in estimate.notes))
     if estimate.sources:
         say("another machine, or one with other work to do, may take half or twice that")
 

@@ -1,4 +1,4 @@
-"""`fedrepro data`: lists data sets and fetches them."""
+"""`fedrepro data` and `draw`: list and fetch data sets, draw who holds which, and draw graphs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import console, say
+from fedrepro.cli.printing import console, number, say, show
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import LARGEST
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
+    from fedrepro.data.prepared import Prepared
+    from fedrepro.drawings.partition_and_graph_maps import PartitionMap
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 RESOURCES = Path("resources")
@@ -89,13 +92,25 @@ def fetch_data(
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
     from fedrepro.core.component_notation import setting_names
     from fedrepro.core.registry import components, parse_token
+    from fedrepro.data.raw_files import raw_files
+    from fedrepro.planning.config import load_config
     from fedrepro.stages import data
 
     if everything == bool(tokens):
         raise FedreproError("name one or more data sets, or give --all for every one")
     wanted = [parse_token("dataset", token) for token in tokens or ()]
     wanted += [item.spec() for _, item in sorted(components("dataset").items()) if everything]
-    failed = _download(wanted, jobs)
+    files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
+    mirror, failed = load_config().mirror_folder(), dict[str, str]()
+
+    def download(name: str, file: str) -> None:
+        try:
+            data.download(name, file, mirror, RESOURCES / name / file)
+        except FedreproError as error:
+            failed.setdefault(name, str(error))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(download, *zip(*files, strict=True)))
     for spec in (spec for spec in wanted if spec.name not in failed):
         out = _datasets_folder(scale) / setting_names([spec], [spec])
         if data.is_prepared(spec, out):
@@ -117,21 +132,117 @@ def _datasets_folder(scale: str) -> Path:
     return Path("results") / (scale or config.scale) / "prepare"
 
 
-def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
-    """Download raw files of the data sets `wanted`, `jobs` at a time; return errors by data set."""
+# ------------------------------------------------------------------------------------------ maps
+
+draw_app = typer.Typer(help="Draw a partition or a graph.", no_args_is_help=True)
+SUFFIXES = (".svg", ".png")
+MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
+SKEW = {
+    "examples of a client": ("size_min", "size_median", "size_max"),
+    "distance from all": ("", "distance_mean", "distance_max"),
+    "classes of a client": ("classes_min", "classes_median", "classes_max"),
+}
+Trial = Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial's draw")]
+Seed = Annotated[int, typer.Option(min=0, help="seed of every draw")]
+Out = Annotated[Path | None, typer.Option(help="svg or png; by default named after its contents")]
+
+
+@draw_app.command("partition")
+def draw_partition(
+    token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
+    data: Annotated[str, typer.Option("--data", "--dataset", help="data set's token")] = "digits",
+    trial: Trial = 0,
+    seed: Seed = 0,
+    raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
+    out: Out = None,
+) -> None:
+    """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
+    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.component_notation import shown_name
+    from fedrepro.core.registry import read_token
     from fedrepro.data.raw_files import raw_files
-    from fedrepro.planning.config import load_config
-    from fedrepro.stages import data
+    from fedrepro.drawings.partition_and_graph_maps import render_map
 
-    mirror, failed = load_config().mirror_folder(), dict[str, str]()
-    files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
+    partition, dataset = read_token("partition", token), read_token("dataset", data)
+    files = [(raw or RESOURCES / dataset.name) / name for name in raw_files(dataset)]
+    path = out or Path(f"{shown_name(dataset, partition)}.svg")
+    require_target(path, SUFFIXES, files)
+    drawn = drawn_partition(partition, dataset, trial, seed, raw)
+    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
+    skew, rows = drawn.skew, []
+    for name, keys in SKEW.items():
+        rows.append((name, *(number(skew[key]) if key else "" for key in keys)))
+    show(("", "least", "median or mean", "most"), rows)
+    say(f"drawn: {path}")
 
-    def one(name: str, file: str) -> None:
-        try:
-            data.download(name, file, mirror, RESOURCES / name / file)
-        except FedreproError as error:
-            failed.setdefault(name, str(error))
 
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, *zip(*files, strict=True)))
-    return failed
+@draw_app.command("graph")
+def draw_graph(
+    token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
+    clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
+    trial: Trial = 0,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
+    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.component_notation import shown_name
+    from fedrepro.core.registry import read_token
+    from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
+
+    graph = read_token("graph", token)
+    path = out or Path(f"{shown_name(graph)}--{clients}.svg")
+    require_target(path, SUFFIXES)
+    drawn = graph_map(graph, clients, seed, trial)
+    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
+    say(drawn.words)
+    say(f"drawn: {path}")
+
+
+def drawn_partition(
+    partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
+) -> PartitionMap:
+    """Divide a data set among clients as the workflow would, and return the map to draw.
+
+    Data that an earlier run prepared are taken, unless `raw` is a folder with the raw files.
+    """
+    from fedrepro.core.artifacts import temporary_folder
+    from fedrepro.core.provenance import provenance
+    from fedrepro.data.partition_files import (
+        build_partition,
+        population_of,
+        read_partition,
+        write_partition,
+    )
+    from fedrepro.drawings.partition_and_graph_maps import partition_map
+
+    with temporary_folder() as folder:
+        prepared = _prepared(dataset, raw, folder)
+        path = folder / "partition.parquet"
+        clients = population_of(dataset, partition)
+        table = build_partition(partition, prepared, range(trial, trial + 1), seed, clients)
+        write_partition(path, table, provenance(seed))
+        members = read_partition(path, trial, clients)
+        return partition_map(prepared, partition, members, seed, trial)
+
+
+def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
+    from fedrepro.core.provenance import provenance
+    from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+    from fedrepro.data.raw_files import raw_files
+    from fedrepro.planning.jobs import dataset_folder
+
+    for scale in ("quick", "paper", "tiny"):
+        path = Path(dataset_folder(scale, dataset))
+        if raw is None and (path / "dataset.json").exists():
+            return load_prepared(path)
+    source = raw or RESOURCES / dataset.name
+    for path in (source / name for name in raw_files(dataset)):
+        if not path.exists():
+            raise FedreproError(
+                f"data set '{dataset.name}' is not here: {path} is missing; get it with: fedrepro "
+                f"data fetch {dataset.name}, or give the folder of its files with --raw"
+            )
+    arrays = dataset.component.make(Arrays, source, **dataset.values)
+    write_prepared(folder, arrays, dataset, provenance())
+    return load_prepared(folder)

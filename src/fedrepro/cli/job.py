@@ -22,6 +22,7 @@ from typing import Any
 from fedrepro.cli.main import THREADS
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.paper_files import claims_file
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
@@ -41,7 +42,15 @@ def run_job(argv: Sequence[str]) -> int:
         return _run_list(Path(options.job), options)
     # before NumPy and torch are loaded, which read these once
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))
-    _run(options.job, options.device)
+    try:
+        data = json.loads(options.job)
+    except ValueError as error:
+        raise FedreproError(f"the job is not valid json: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
+        raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
+    if data["stage"] not in (known := [*COMPUTING, *DRAWING]):
+        raise unknown("stage", data["stage"], known, "the job")
+    (_compute if data["stage"] in COMPUTING else _draw)(data, options.device)
     from fedrepro.core.provenance import resources_used
 
     seconds, memory = resources_used().values()
@@ -56,7 +65,7 @@ def run_job(argv: Sequence[str]) -> int:
 def _run_list(path: Path, options: argparse.Namespace) -> int:
     """Run the jobs in the file `path`, each in a process and after all jobs that it depends on.
 
-    `options` are the arguments of `fedrepro job`. Returns the exit status: 0 if all jobs are done.
+    Returns the exit status: 0 if all jobs are done.
     """
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_path, read_job
@@ -112,22 +121,6 @@ def _note(job: Any) -> str:
     return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
 
 
-def _run(text: str, device: str) -> None:
-    """Run the job of the workflow that the json `text` describes, on `device` (cpu or cuda)."""
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise FedreproError(f"the job is not valid json: {error}") from None
-    if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
-        raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
-    if data["stage"] in COMPUTING:
-        _compute(data, device)
-    elif data["stage"] in DRAWING:
-        _draw(data, device)
-    else:
-        raise unknown("stage", data["stage"], [*COMPUTING, *DRAWING], "the job")
-
-
 ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
 COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
     "prepare": ("dataset",),
@@ -138,8 +131,6 @@ COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
     "peer": (*ON_DATA, GRAPH, "method"),
     "simulate": ("method", "trials"),
 }
-
-
 MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
 
 
@@ -176,17 +167,15 @@ def compute(job: Any, device: str) -> None:
     elif job.stage == "partition":
         partition = job.specs["partition"]
         module.partition(Path(job.data), partition, job.trials, job.seed, out / MEMBERS)
-    elif job.stage == "simulate":
-        module.run(job)
     else:
-        module.run(job, device)
+        module.run(job, *([] if job.stage == "simulate" else [device]))
 
 
 # ---------------------------------------------------------------------------------- what draws
 
-OF_PLAN = ("scale", "seed", "granularity")
 TYPES: dict[str, type] = {"seed": int, "granularity": dict, "exhibits": list, "graphs": list}
 OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": None, "graphs": []}
+SITE = ("scale", "reports", "out", "exhibits", "maps", "graphs")
 DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
@@ -195,19 +184,15 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
     "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
     "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
-    "site": (
-        "figures_and_pages",
-        "draw_site",
-        ("scale", "reports", "out", "exhibits", "maps", "graphs"),
-    ),
+    "site": ("figures_and_pages", "draw_site", SITE),
 }
 
 
 def _draw(data: dict[str, Any], device: str) -> None:
     where = f"the job of stage {data['stage']}"
     module, function, arguments = DRAWING[data.pop("stage")]
-    known = [*arguments, *(OF_PLAN if "plan" in arguments else ())]
-    known = [key for key in known if key not in ("device", "mirror", "plan")]
+    known = [key for key in arguments if key not in ("device", "mirror", "plan")]
+    known += ["scale", "seed", "granularity"] if "plan" in arguments else []
     for key, value in data.items():
         kind = TYPES.get(key, str)
         if key not in known:
@@ -225,8 +210,6 @@ def _draw(data: dict[str, Any], device: str) -> None:
     if "plan" in arguments:
         values["plan"] = _plan(values)
     if "paper" in data:
-        from fedrepro.core.paper_files import claims_file
-
         values["paper"] = claims_file(values["paper"])
     stage = import_module(f"fedrepro.stages.{module}")
     getattr(stage, function)(*(values[key] for key in arguments))

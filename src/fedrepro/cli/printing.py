@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -9,20 +12,26 @@ console = Console(highlight=False, markup=False)
 LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
-def terminal_table(*columns: str) -> Table:
-    """Return an empty table for the terminal with these column heads; long texts wrap."""
-    return Table(*(Column(name, overflow="fold") for name in columns))
+def show(heads: Sequence[str], rows: Iterable[Sequence[str]], *, narrow: bool = False) -> None:
+    """Print a table as wide as the terminal, or in full width to a file or a pipe.
 
-
-def show(table: Table) -> None:
-    """Print a table as wide as the terminal, or in full width to a file or a pipe."""
+    Long texts wrap; if `narrow`, in the first column alone, and there is no frame.
+    """
+    table = Table(*(Column(name, overflow="fold") for name in heads))
+    if narrow:
+        table.box = SIMPLE_HEAD
+        for column in table.columns[1:]:
+            column.no_wrap = True  # words go on in the next line, not numbers
+    for row in rows:
+        table.add_row(*row)
     wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
     (console if console.is_terminal else wide).print(table)
 
 
-def say(line: str) -> None:
-    """Print one line without wrapping it, so that it can be copied whole from a terminal."""
-    console.print(line, soft_wrap=True)
+def say(*lines: str) -> None:
+    """Print each line without wrapping it, so that it can be copied whole from a terminal."""
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def number(value: float | None) -> str:

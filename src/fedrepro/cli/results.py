@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedrepro.cli.printing import number, say, show, terminal_table
+from fedrepro.cli.printing import number, say, show
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def record(
     from fedrepro.record.record_results import record as keep
 
     done = keep(scale, keys or (), source, target)
-    for warning in done.warnings:
-        say(f"warning: {warning}")
-    for path in done.files:
-        say(f"recorded: {path}")
+    say(*(f"warning: {warning}" for warning in done.warnings))
+    say(*(f"recorded: {path}" for path in done.files))
 
 
 def redraw(
@@ -60,8 +58,7 @@ def redraw(
     """Draw figures recorded at size `scale` from their numbers, by present code and config."""
     from fedrepro.stages.figures_and_pages import redraw as again
 
-    for path in again(scale, keys, target).files:
-        say(f"recorded: {path}")
+    say(*(f"recorded: {path}" for path in again(scale, keys, target).files))
 
 
 def compare(
@@ -88,15 +85,14 @@ def compare(
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = with_record(scale, key, reports, recorded)
     shown = ["where", "metric", "split", "ours", "recorded", "difference", "errors"]
-    table = terminal_table(*shown[:-1], "std errors")
-    for row in comparison.rows[shown].to_dict("records"):
-        if all_rows or row["difference"] != 0:
-            table.add_row(*(row[name] for name in shown[:3]), *(number(row[n]) for n in shown[3:]))
-    if table.row_count:
-        show(table)
-    for note in comparison.notes:
-        say(f"note: {note}")
-    say(comparison.verdict)
+    rows = [
+        (*(row[name] for name in shown[:3]), *(number(row[name]) for name in shown[3:]))
+        for row in comparison.rows[shown].to_dict("records")
+        if all_rows or row["difference"] != 0
+    ]
+    if rows:
+        show((*shown[:-1], "std errors"), rows)
+    say(*(f"note: {note}" for note in comparison.notes), comparison.verdict)
 
 
 def _compare_methods(
@@ -106,7 +102,7 @@ def _compare_methods(
 
     frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
     names = tables.sides(frame, one, other)
-    table = terminal_table("where", *names, "difference", "95 % interval", "trials")
+    rows = []
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
@@ -114,8 +110,8 @@ def _compare_methods(
         place = row["exhibit"] + f" (and {more} more)" * (more > 0) + f": {point}" * bool(point)
         labels = tuple(row[side] for side in tables.SIDES)
         place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
-        table.add_row(place, *numbers, ends, str(row["trials"]))
-    show(table)
+        rows.append((place, *numbers, ends, str(row["trials"])))
+    show(("where", *names, "difference", "95 % interval", "trials"), rows)
     say(tables.paired_verdict(frame, metric, names))
 
 
@@ -141,14 +137,10 @@ def results(
     if csv:
         typer.echo(csv_text(collected), nl=False)
         return
-    for line in tables.common(collected):
-        say(line)
+    say(*tables.common(collected))
     for heading, piece in tables.scenario_blocks(collected):
         say(heading)
-        table = terminal_table(*piece.columns)
-        for row in piece.itertuples(index=False):
-            table.add_row(*row)
-        show(table)
+        show([*piece.columns], piece.itertuples(index=False))
 
 
 def recommend(
@@ -182,13 +174,11 @@ def recommend(
     wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
     found = recommended(wanted, reports / scale)
     say(f"Nearest in the leaderboard {found.board}:")
-    for place, scenario in enumerate(found.scenarios, 1):
-        say(f"  {place}  {scenario}")
+    say(*(f"  {place}  {scenario}" for place, scenario in enumerate(found.scenarios, 1)))
     if found.doublings:
         far = ": they say little of it" if found.doublings >= FAR else ""
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
-    heads = [str(place) for place, _ in enumerate(found.scenarios, 1)]
-    table = terminal_table("class", "method", "score", "95 %", *heads, "sent", "asked")
+    heads, rows = [str(place) for place, _ in enumerate(found.scenarios, 1)], []
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]
     for entry in (*found.choices, *lines):
@@ -200,8 +190,8 @@ def recommend(
         # FedAvg is 0 and pooled training 1 by definition: their intervals say nothing
         exact = entry.method in LINES[1:]
         score = (f"{entry.score:.2f}", "–" if exact else f"{entry.low:.2f} to {entry.high:.2f}")
-        table.add_row(entry.kind if taken else "to compare", name, *score, *shares, *spent)
-    show(table)
+        rows.append((entry.kind if taken else "to compare", name, *score, *shares, *spent))
+    show(("class", "method", "score", "95 %", *heads, "sent", "asked"), rows)
     if not found.choices:
         say("No method of the leaderboard makes do with that.")
     for entry in found.choices:
@@ -247,9 +237,7 @@ def submit(
     from fedrepro.stages import submissions
 
     folder, sentences = submissions.submit(key, method, scale, by, out)
-    say(f"{folder}: {', '.join(submissions.read_entry(folder).exhibits)}")
-    for sentence in sentences:
-        say(sentence)
+    say(f"{folder}: {', '.join(submissions.read_entry(folder).exhibits)}", *sentences)
     say(f"hold it to its numbers before you send it: fedrepro verify {folder}")
 
 
@@ -272,8 +260,7 @@ def verify(
         )
     seed = secrets.randbelow(2**32) if seed is None else seed
     verdict = submissions.verify(folder, None if runs == "all" else int(runs), seed, cores)
-    for sentence in verdict.differing:
-        say(sentence)
+    say(*verdict.differing)
     drawn = f"{len(verdict.computed)} of {verdict.runs} files of metrics were computed again"
     drawn += f" (--seed {seed})" if 0 < len(verdict.computed) < verdict.runs else ""
     if verdict.differing:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from fedrepro.cli.main import CONFIG
-from fedrepro.cli.printing import say, show, terminal_table
+from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.plugins import NAMED, configured_files
 from fedrepro.core.registry import SHORT
@@ -101,14 +101,14 @@ def run(
         print(f"fedrepro: {warning.message}", file=sys.stderr)
     parameters = [column for column in table.columns if column not in COLUMNS]
     heads = ("method", "test accuracy (%)", "trials", "megabytes", "seconds of a trial")
-    shown = terminal_table(*parameters, *heads)
+    rows = []
     for row in table.to_dict("records"):
         half = 100 * (row["high"] - row["accuracy"])
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
         numbers = [f"{100 * row['accuracy']:.2f}{spread}", str(row["trials"])]
         numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
-        shown.add_row(*(str(row[name]) for name in parameters), row["method"], *numbers)
-    show(shown)
+        rows.append((*(str(row[name]) for name in parameters), row["method"], *numbers))
+    show((*parameters, *heads), rows)
     say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
@@ -153,16 +153,16 @@ def _list(kind: str) -> None:
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
-    table = terminal_table("name", "what it is", "parameters")
+    rows = []
     for name, item in sorted(components(kind).items()):
         params = [
             key if param.required else f"{key}={render(param.default)}"
             for key, param in item.own_params.items()
         ]
-        table.add_row(name.replace("_", "-"), item.doc, ", ".join(params) or "–")
+        rows.append((name.replace("_", "-"), item.doc, ", ".join(params) or "–"))
     for name, (of, values) in SHORT[kind].items():
-        table.add_row(name, of.replace("_", "-"), ", ".join(f"{k}={v}" for k, v in values.items()))
-    show(table)
+        rows.append((name, of.replace("_", "-"), ", ".join(f"{k}={v}" for k, v in values.items())))
+    show(("name", "what it is", "parameters"), rows)
 
 
 @list_app.command()
@@ -174,8 +174,7 @@ def methods(
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
-    table = terminal_table("method", "label", "kind", "needs beyond weights", "paper", "parameters")
-    known = components("method")
+    known, shown = components("method"), list[tuple[str, ...]]()
     called = method_called(word, known) if word else None
     for name, item in sorted(known.items()):
         also = [other for other in names_of_field(known) if other.method == name]
@@ -189,8 +188,7 @@ def methods(
         rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
         kind = item.meta["kind"].replace("_", "-")
         needs = ", ".join(sorted(item.meta["needs"])) or "–"
-        for first, label, where, says in rows:
-            table.add_row(first, label, kind, needs, where, says)
-    if not table.row_count:
+        shown += [(first, label, kind, needs, where, says) for first, label, where, says in rows]
+    if not shown:
         raise unknown_method(word, known)
-    show(table)
+    show(("method", "label", "kind", "needs beyond weights", "paper", "parameters"), shown)

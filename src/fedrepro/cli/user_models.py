@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrepro.cli.printing import say, show, terminal_table
+from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.user_models.check_method import CheckedMethod
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.method_contract import CheckedMethod
+    from fedrepro.stages.user_models.user_files import ModelFiles
 
 
 def _option(words: str, *names: str, least: int | None = None) -> Any:
@@ -79,7 +79,6 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
     from fedrepro.stages.user_models.user_files import SUFFIXES
 
     if not method and (
@@ -89,24 +88,10 @@ def combine(
             f"{words[0]} is a file: name the method before it, such as average, or --method all"
         )
     name, files = (method, words) if method else (words[0], words[1:])
-    inputs = ModelFiles(
-        models=_fitting("models", files),
-        model=model,
-        shape=shape,
-        layers=layers,
-        labels=labels,
-        data=_fitting("--clients-data", [clients_data] if clients_data else []),
-        validation=_fitting("--validation", validation or []),
-        public=public,
-        evaluate=evaluate,
-        start=start,
-        one_start=same_start,
-        label=label_column,
-        divide=divide,
-        channels=channels,
-        training=training,
-        in_order=in_order,
-    )
+    clients = _fitting("--clients-data", [clients_data] if clients_data else [])
+    checks = _fitting("--validation", validation or [])
+    paths = _fitting("models", files)
+    inputs = _files(locals(), models=paths, data=clients, validation=checks)
     if name == "all":
         if settings:
             raise FedreproError("--set changes one method, and --method all runs all of them")
@@ -116,8 +101,7 @@ def combine(
         raise FedreproError("say by --out which file to write, such as --out global.pt")
     from fedrepro.stages.user_models.combine import run
 
-    for note in run(name, inputs, out, settings or (), seed):
-        say(note)
+    say(*run(name, inputs, out, settings or (), seed))
     if evaluate is not None:
         _evaluated([out], inputs)
 
@@ -144,19 +128,12 @@ def _fitting(argument: str, texts: Sequence[str]) -> list[Path]:
 
 
 def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
-    from rich.box import SIMPLE_HEAD
-
     from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
     entries, notes = run_all(files, out, seed)
-    for note in notes:
-        say(note)
-    table = terminal_table("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
-    for column in table.columns[1:]:
-        column.no_wrap = True  # words of methods go on in the next line, not numbers
-    table.box = SIMPLE_HEAD
-    seen: dict[str, list[str]] = {}
+    say(*notes)
+    rows, seen = [], dict[str, list[str]]()
     for entry in (entry for entry in entries if not entry.why):
         called, numbers, sent = entry.label, entry.numbers, entry.numbers["bytes_up"]
         models = times(sent, sent / numbers["times_the_models"])[:-2] if sent else ""
@@ -166,17 +143,16 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         seen.setdefault(entry.sees, []).append(called)
         costs += [f"{numbers.get('passes', 0):.3g}", f"{numbers['seconds']:.2f}"]
         size = _size(numbers["parameters"], numbers["forward_passes"])
-        table.add_row(called, f"{100 * numbers['accuracy']:.1f} %", *costs, size)
-    show(table)
+        rows.append((called, f"{100 * numbers['accuracy']:.1f} %", *costs, size))
+    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
+    show(heads, rows, narrow=True)
     say(
         "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
         "server; passes: of clients over their examples, beside training; s: of server and "
         "clients, over all settings tried"
     )
-    for sees, names in seen.items():
-        say(f"sees {sees}: {'; '.join(names)}")
-    for entry in (entry for entry in entries if entry.why):
-        say(f"not applied: {entry.item.name} {entry.why}")
+    say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
+    say(*(f"not applied: {entry.item.name} {entry.why}" for entry in entries if entry.why))
     if out is not None:
         say(f"{out}: the model of each method, and {out}/table.csv with every column")
 
@@ -202,37 +178,40 @@ def evaluate(
     Each input has `shape` and is divided by `divide`; `channels` (first or last) is the axis of an
     image's channels. `layers` are the names of layers in order, if files have another order.
     """
-    from fedrepro.stages.user_models.model_context import ModelFiles
-
     paths = _fitting("models", models)
-    inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
-    _evaluated(paths, replace(inputs, divide=divide, channels=channels))
+    _evaluated(paths, _files(locals(), models=paths, evaluate=data, data=()))
+
+
+def _files(options: Mapping[str, Any], **more: Any) -> ModelFiles:
+    """Return those `options` of a command that are fields of ModelFiles, and `more`."""
+    from fedrepro.stages.user_models.user_files import ModelFiles
+
+    known = [item.name for item in fields(ModelFiles)]
+    return ModelFiles(**{k: v for k, v in options.items() if k in known} | more)
 
 
 def _evaluated(models: list[Path], files: ModelFiles) -> None:
     from fedrepro.stages.user_models.combine import evaluations
 
     results, notes = evaluations(models, files)
-    for note in notes:
-        say(note)
-    table, lines = terminal_table("model", "accuracy", "loss", "worst class", "weights"), []
+    say(*notes)
+    rows, lines = [], []
     for found in results:
         name, recall = found["name"], found["recall"]
         label = min(recall, key=recall.__getitem__)
         worst = f"{100 * recall[label]:.1f} % of class {label}"
         loss = "–" if found["loss"] is None else f"{found['loss']:.4f}"
         size = _size(found["parameters"], found["networks"])
-        table.add_row(name, f"{100 * found['accuracy']:.2f} %", loss, worst, size)
+        rows.append((name, f"{100 * found['accuracy']:.2f} %", loss, worst, size))
         parts = (f"{k}: {100 * share:.1f} %" for k, share in recall.items())
         lines.append(f"{name}, right of each class: {', '.join(parts)}")
-    show(table)
+    show(("model", "accuracy", "loss", "worst class", "weights"), rows)
     count = results[0]["examples"]
     say(
         f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
-        "at most (95 %); loss in nats an example"
+        "at most (95 %); loss in nats an example",
+        *lines,
     )
-    for line in lines:
-        say(line)
 
 
 def check_method(
@@ -240,19 +219,14 @@ def check_method(
     model: Annotated[str, _option("network, such as resnet8+norm~batch or nets.py:Net")] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
-    from fedrepro.stages.user_models import check_method as stage
+    from fedrepro.stages.user_models import method_contract as stage
 
     failed = 0
     for item in stage.methods_of(method):
         checked = stage.check_method(item, model)
-        table = terminal_table("", f"{item.name}: {item.doc}")
-        for name, text in _rows(checked):
-            table.add_row(name, text)
-        show(table)
-        checks = terminal_table("check", "", "why not")
-        for text, why in checked.findings:
-            checks.add_row(text, "FAILS" if why else "passes", why)
-        show(checks)
+        show(("", f"{item.name}: {item.doc}"), _rows(checked))
+        checks = [(text, "FAILS" if why else "passes", why) for text, why in checked.findings]
+        show(("check", "", "why not"), checks)
         broken = sum(1 for _, why in checked.findings if why)
         result = f"fails {broken} of" if broken else "passes all"
         low = f", but its accuracy on digits is {checked.at_chance}" if checked.at_chance else ""

@@ -35,14 +35,9 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    None of the settings changes a result. As parameters of a rule they would make Snakemake run
-    everything again, for instance after checkpoints are made more frequent.
-
-    Args:
-        mirror: folder of raw files, or "".
-        checkpoint_seconds: seconds between checkpoints.
-        components: Python files with users' own methods, data sets and so on; their versions do
-            change results, and are parameters of rules.
+    They change no result: `mirror`, a folder of raw files or "", seconds between checkpoints, and
+    users' files of `components`, whose versions are parameters of rules. As parameters of a rule
+    they would make Snakemake run everything again.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -60,11 +55,8 @@ def add_scripts_to_path() -> None:
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     """Delete the result files of methods that failed, so that the next run computes them again.
 
-    Figures with failed methods get an old date, so that the next run draws them again. `scale` is
-    tiny, quick or paper.
-
-    Returns:
-        Sentences on the failures, and the figures' files.
+    Figures with failed methods get an old date, so that the next run draws them again. Returns
+    sentences on the failures, and the figures' files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -129,8 +121,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
 
-    Raises:
-        FedreproError: jobs of the imported workflow would not find their files.
+    FedreproError is raised if jobs of the imported workflow would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():
@@ -160,10 +151,8 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
     """Set how Snakemake's SLURM plugin asks for the states of jobs; cancel jobs of an earlier run.
 
     Changes `settings`, the plugin's own: sacct is asked where squeue forgets a job too soon. Yields
-    sentences on what was done. `folder` is the working folder of jobs.
-
-    Raises:
-        FedreproError: jobs cannot be submitted, or SLURM would not report their ends.
+    sentences on what was done; FedreproError is raised if jobs cannot be submitted, or SLURM would
+    not report their ends. `folder` is the working folder of jobs.
     """
     if shutil.which("sbatch") is None:
         raise FedreproError(

@@ -58,10 +58,7 @@ def stack(
     `models` are the clients' architectures, one for all or one for each; by default a fully
     connected network with ReLU. Others need the `shape` of one example. `layers` are names of
     layers from inputs to outputs, if the state dicts have another order; `names` are for errors.
-
-    Raises:
-        FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
-            differ from the model's, or between clients in more than hidden widths.
+    Shapes may differ between clients in hidden widths alone.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -74,9 +71,9 @@ def stack(
     if len(models) > 1:
         return _mixed(state_dicts, models, shape, named)
     model = models[0] if models else None
-    if model and shape is None and model.component.meta.get(MODULE):
-        raise _without_shape(named[0], model)
-    if model and shape and model.component.meta.get(MODULE):
+    if model and model.component.meta.get(MODULE):
+        if not shape:
+            raise _without_shape(named[0], model)
         return stacked_module(state_dicts, model, shape, named)
     cut = [unprefixed(state)[-1] for state in state_dicts]
     if len({prefix for prefix, _ in cut}) > 1:  # of some clients alone
@@ -105,7 +102,9 @@ def stack(
         raise _without_shape(named[0], spec)
     tensors = {}
     for place, stored in enumerate(zip(*clients, strict=True)):
-        tensors[f"weight{place}"] = _padded([layer.tensor for layer in stored])
+        # with this package's axes: (in, out); a convolution's are the same
+        weights = [one.weight.T if one.weight.ndim == 2 else one.weight for one in stored]
+        tensors[f"weight{place}"] = _padded(weights)
         if stored[0].bias is not None:
             tensors[f"bias{place}"] = _padded([layer.bias for layer in stored])
     classes, shape = len(first[-1].weight), shape or (int(first[0].weight.shape[1]),)
@@ -137,14 +136,11 @@ def unstack(
     import torch
 
     if model.name == MIXED:
-        specs = model.component.meta["specs"]
-        return [
-            unstack(
-                specs[k],
-                {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")},
-            )[0]
-            for i, k in enumerate(tensors[WHICH].argmax(axis=1))
-        ]
+        found, specs = list[dict[str, Any]](), model.component.meta["specs"]
+        for i, k in enumerate(tensors[WHICH].argmax(axis=1)):
+            held = {n: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
+            found += unstack(specs[k], {n.partition(".")[2]: v for n, v in held.items()})
+        return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):
         form: StateForm = model.component.meta.get(STATE) or StateForm("", {k: k for k in tensors})
@@ -158,9 +154,8 @@ def unstack(
         )
     if layers is None:
         if any(value.ndim == 5 for value in tensors.values()):
-            raise FedreproError(
-                f"name the layers of model '{model.name}', as in state_dict(['conv1', 'fc'])"
-            )
+            said = f"name the layers of model '{model.name}', as in state_dict(['conv1', 'fc'])"
+            raise FedreproError(said)
         classes = tensors[f"weight{places[-1]}"].shape[-1]
         made = network_of(model, (tensors["weight0"].shape[1],), classes).layers
         layers = [str(place) for place, one in enumerate(made) if isinstance(one, Affine)]
@@ -218,11 +213,6 @@ class StoredLayer(NamedTuple):
     name: str
     weight: np.ndarray
     bias: np.ndarray | None
-
-    @property
-    def tensor(self) -> np.ndarray:
-        """Return the weight with this package's axes: (in, out); a convolution's is unchanged."""
-        return self.weight.T if self.weight.ndim == 2 else self.weight
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:

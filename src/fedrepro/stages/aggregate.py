@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,26 +62,20 @@ def run(job: Job, device: str = "cpu") -> None:
     models = read_models(list(map(Path, job.models)), list(trials), made)
     table, failures = Table(job.scenario.specs), Failures()
     measured: list[tuple[Any, ...]] = []
-    training = settings_of(job.scenario.training)
-    meta, public = method.component.meta, Path(job.public) if job.public else None
-    ways = [
-        (how, repetition)
-        for how in (tune.expand() if tune else ())
-        for repetition in range(how["repetitions"])
-    ]
+    training, public = settings_of(job.scenario.training), Path(job.public) if job.public else None
+    hows = tune.expand() if tune else ()
+    ways = [(how, repetition) for how in hows for repetition in range(how["repetitions"])]
 
-    def run_trial(trial: int) -> None:
+    def add(trial: int, setting: Spec, way: Way, numbers: list[Number], *seconds: float) -> None:
+        row = partial(MetricRow, trial, setting, tune=way[0], repetition=way[1])
+        table.add(row(*number) for number in numbers)
+        measured.append((trial, setting_token(setting, tune=way[0]), *seconds))
+
+    for trial in trials:
         data, epochs = given.trial(trial), models[trial].epochs
         local, info = method_inputs(job.scenario, method, data, models[trial], public)
-        splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
-        costly = SharedPreparation(meta["prepare"], local, info, data.rng)
-        draws = Draws(data.rng)
-
-        def add(setting: Spec, way: Way, numbers: list[Number], *seconds: float) -> None:
-            row = partial(MetricRow, trial, setting, tune=way[0], repetition=way[1])
-            table.add(row(*number) for number in numbers)
-            measured.append((trial, setting_token(setting, tune=way[0]), *seconds))
-
+        splits = data.splits(dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate)))
+        costly, draws = SharedPreparation(local, info, data.rng), Draws(data.rng)
         for setting in method.expand():
             try:
                 done = run_setting(setting, costly)
@@ -89,19 +83,16 @@ def run(job: Job, device: str = "cpu") -> None:
             except Exception as error:  # a method's code may raise anything
                 failures.note(setting.token, trial, error)
                 for way in (PLAIN, *ways):
-                    add(setting, way, [Number("failed", 1.0)], 0.0, 0.0, 0.0)
+                    add(trial, setting, way, [Number("failed", 1.0)], 0.0, 0.0, 0.0)
                 continue
-            add(setting, PLAIN, numbers, done.seconds, done.further.seconds, done.server)
+            add(trial, setting, PLAIN, numbers, done.seconds, done.further.seconds, done.server)
             for how, repetition in ways:
                 began = time.perf_counter()
                 new = _tuned(done.made, how, repetition, data, training)
                 took = time.perf_counter() - began
                 again = _measured(new, splits, draws, epochs, done.cost)
-                add(setting, (how, repetition), again, took, 0.0, took)
+                add(trial, setting, (how, repetition), again, took, 0.0, took)
         log(f"trial {trial}: {method.name}")
-
-    for trial in trials:
-        run_trial(trial)
     source = given.source(
         "/".join([job.scenario.token, method.token, *([tune.token] if tune else [])]),
         method,
@@ -132,12 +123,10 @@ class SettingResult:
 
 
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Run a one-shot method or control in one trial, and count what it costs.
+    """Run a method with its parameter values, `setting`, on the models of a trial; count its cost.
 
-    `setting` is the method with its parameter values. `costly` holds the trial's local models, its
-    clients, and preparatory work that several choices of parameters share. If the method's
-    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
-    model whose weights are NaN, as if it had diverged.
+    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
+    the result is a model whose weights are NaN, as if it had diverged.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -205,10 +194,9 @@ def recalibrates(method: Spec) -> bool:
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    `made` is what the method returned, `setting` the method with its parameters, `local` the
-    clients' models. `average` keeps the statistics that the method averaged. `local` returns a
-    model per client, with the client's own statistics and normalisation weights. `recalibrate`
-    measures statistics with the new weights, at clients or on the server's inputs.
+    `average` keeps the statistics that the method averaged. `local` returns a model per client,
+    with the statistics and normalisation weights that the client has among the models `local`.
+    `recalibrate` measures statistics with the new weights, at clients or on the server's inputs.
 
     Raises:
         FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
@@ -305,19 +293,17 @@ def method_inputs(
 
     `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
     another data set, whose inputs the server has without labels.
-
-    Raises:
-        FedreproError: the method needs public inputs, and they are missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
-    asked = method.component.meta["needs"] & AT_CLIENTS or recalibrates(method)
+    needs = method.component.meta["needs"]
+    asked = needs & AT_CLIENTS or recalibrates(method)
     clients = data.clients(scenario, method, models.tensors) if asked else None
     info = data.info(method, scenario.training, clients)
-    if "start" in method.component.meta["needs"]:
+    if "start" in needs:
         network, settings = network_of(scenario.model, shape, classes), settings_of(info.training)
         info = replace(info, start=initial_weights(network, settings, [data.rng]))
-    if "public_inputs" in method.component.meta["needs"]:
+    if "public_inputs" in needs:
         if public is None:
             raise FedreproError(
                 f"method '{method.name}' has inputs of another data set at the server, and none is "
@@ -330,12 +316,11 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """Runs a method's preparation (costly work before aggregation) once for many settings.
+    """A trial's local models and clients, and a method's costly preparation, run once for many.
 
-    fn: the preparation; settings share it if all parameters that it takes are equal.
+    Settings share the preparation if all parameters that it takes are equal.
     """
 
-    fn: Callable[..., Any] | None
     clients: LocalModels
     info: ClientInfo
     rng: RngKey
@@ -343,16 +328,17 @@ class SharedPreparation:
 
     def __call__(self, setting: Spec) -> tuple[dict[str, Any], ClientCost, float]:
         """Return {"prepared": result} for `setting`, and its clients' cost and server's seconds."""
-        if self.fn is None:
+        prepare = setting.component.meta["prepare"]
+        if prepare is None:
             return {}, ClientCost(), 0.0
-        names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]
+        names = [name for name in inspect.signature(prepare).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
         if key not in self.made:
             ledger = ledger_of(self.info)
             ledger.begin()
             began = time.perf_counter()
-            value = {"prepared": self.fn(self.clients, self.info, rng=self.rng, **values)}
+            value = {"prepared": prepare(self.clients, self.info, rng=self.rng, **values)}
             whole = time.perf_counter() - began
             self.made[key] = value, ledger.spent, whole - ledger.spent.seconds
         return self.made[key]

@@ -34,17 +34,11 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
     There is a file per combination of swept parameters, method and trial; models.json lists the
-    files. `key` is the figure or table as paper/name, `plan` knows its runs, and `folder` has the
-    drawn figures and tables, with the selected parameter values.
-
-    Raises:
-        FedreproError: the figure or table is not drawn, or has no one-shot method.
+    files. `folder` has the drawn figures and tables, with the selected parameter values.
     """
-    exhibit = plan.exhibit(key)
+    exhibit, where = plan.exhibit(key), ""
     written = open_exhibit(folder, key, plan.scale).table(".csv").to_dict("records")
-    rows: list[dict[str, Any]] = []
-    inputs: list[dict[str, Any]] = []
-    where = ""
+    rows, inputs = list[dict[str, Any]](), list[dict[str, Any]]()
     for place, point in enumerate(exhibit.points):
         at = {name: comparable_text(value) for name, value in point.values.items()}
         of_point = [row for row in written if {k: comparable_text(row[k]) for k in at} == at]
@@ -52,9 +46,8 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
         for (label, setting), run in point.runs.items():
             method, token, trials = setting.method, setting.token, point.trials[label]
             # fine-tuned models are left out: a trial may have several, one per public sample
-            if (label, token) not in shown or setting.tune or not run.scenario:
-                continue
-            if method.component.meta["kind"] != "one_shot":
+            one_shot = method.component.meta["kind"] == "one_shot" and (label, token) in shown
+            if not (one_shot and run.scenario) or setting.tune:
                 continue
             where = where or device_of(device)
             for trial, made, classes in _made(method, run.scenario, trials, plan, where, inputs):
@@ -92,7 +85,7 @@ def _made(
         for trial in trials:
             own = given.trial(trial)
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
-            costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
+            costly = SharedPreparation(local, info, own.rng)
             model = run_setting(method, costly).made
             if not isinstance(model, GlobalModel):  # the method made no model, or one per client
                 continue

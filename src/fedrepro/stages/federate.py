@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +17,17 @@ import numpy as np
 
 from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import Number
+from fedrepro.core.evaluation_schedule import (
+    SPLIT,
+    EvaluationSchedule,
+    require_fits,
+    rounds_to_target,
+    successive_halving,
+)
+from fedrepro.core.metrics import MetricRow, Number, Table
+from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.state_and_model_files import save_state, to_plain
@@ -34,50 +49,164 @@ from fedrepro.numbers.model_evaluation import (
     strange,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.rounds_job import (
+from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
+from fedrepro.stages.trial_data import ScenarioData, TrialData
+from fedrepro.stages.trial_rounds import (
+    Checkpointer,
     Evaluator,
-    FinishedTrial,
     Progress,
     Splits,
     StateEvaluation,
-    run_rounds,
+    TrialRounds,
 )
-from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
+CHECKPOINTS = "checkpoints"  # name of their folder in the job's folder
+CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable
 TEST = "test"
 FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after it are kept
+CONFUSION = ("trial", "setting", "belief", "client", "label", "predicted", "count")
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method in rounds in every trial of a job; write metrics and the final models."""
+    """Run a method in rounds in every trial of a job; write metrics, times and the final models.
 
-    def evaluator(own: Scenario, method: Spec, data: TrialData) -> Evaluator:
-        clients = data.clients(own, method)
-        if own.graph is None:
-            return GlobalEvaluator(method, clients)
-        weights = weights_of(own.graph, clients.count, data.rng)
-        return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
+    Parameter values with which the method's code raises an error stop, and have the metric
+    `failed`. A killed job continues from its checkpoints.
+    """
+    scenario, method, trials = job.scenario, job.specs["method"], job.trials
+    assert trials is not None
+    measuring = job.every or EvaluationSchedule()
+    if not measuring.race:  # without a race there must be one setting
+        scenario.training.single()
+        method.single()
+    given = ScenarioData.of(job, device)
+    seconds = float(os.environ.get(CHECKPOINT_SECONDS, "20"))
+    follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
+    meaning = checkpoint_fingerprint(given, method, measuring, follow)
+    splits_of = (*method.component.meta["evaluate"], *job.evaluate, *follow)
+    settings, failures = setting_runs(scenario, method, measuring.race), Failures()
+    several, on_graph = len(settings) > 1, scenario.graph is not None
+    known: dict[tuple[int, int], Progress] = {}
+    failed: set[tuple[int, int]] = set()
+    stopped: dict[int, int] = {}  # setting -> the round after which it stopped
+    nothing = Progress(0, {}).times
+    columns: dict[str, list[Any]] = {name: [] for name in ("trial", "method", *nothing)}
+    table, models, confusions = Table(scenario.specs), dict[str, Any](), list[tuple[Any, ...]]()
 
-    def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
-        on_graph = job.scenario.graph is not None
-        kept = {one.key: one.kept["nodes"] if on_graph else one.kept for one in finished}
-        file = Path(job.out, "nodes.pt" if on_graph else "global.pt")
-        save_state(file, {"provenance": source, "trials": kept})
-        if not on_graph:
+    # in a race every setting needs all trials again and again, else trials come one by one
+    data_of = lru_cache(maxsize=len(trials) if measuring.race else 1)(given.trial)
+
+    def finish(
+        at: int, trial: int, numbers: Sequence[Number], times: Mapping[str, Any], kept: Any = None
+    ) -> None:
+        """Note all that is measured of setting number `at` in a trial, and models `kept`."""
+        training, setting, name = settings[at]
+        left_at = stopped.get(at)
+        more = [Number("stopped_at", float(left_at))] if left_at else []
+        table.add(MetricRow(trial, setting, *n, training) for n in (*numbers, *more))
+        for key, value in {"trial": trial, "method": name, **times}.items():
+            columns[key].append(value)
+        if kept is None or left_at:
             return
-        rows = [
-            (result.trial, result.setting.name, belief, *at, int(count))
-            for result in finished
-            for belief, counts in result.kept["confusion"].items()
-            for at, count in np.ndenumerate(counts)
-        ]
-        names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
-        table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-        write_table(Path(job.out, "confusion.parquet"), table, "confusion", source)
+        models[f"{trial};{name}" if several else str(trial)] = kept["nodes"] if on_graph else kept
+        confusions.extend(
+            (trial, name, belief, *place, int(count))
+            for belief, counts in (kept["confusion"] if on_graph else {}).items()
+            for place, count in np.ndenumerate(counts)
+        )
 
-    run_rounds(job, device, evaluator, keep)
+    def go_on(at: int, trial: int, rung: int | None) -> None:
+        """Run setting number `at` in a trial to the round `rung`, or to the end; note errors."""
+        training, setting, name = settings[at]
+        data, own = data_of(trial), replace(scenario, training=training)
+        splits = data.splits(dict.fromkeys(splits_of))
+        judge = evaluator_of(own, setting, data)
+        followed = {split: splits[split] for split in (TEST, *follow)}
+        rounds = TrialRounds(judge, data.info(setting, training), measuring, followed)
+        path = Path(job.out, CHECKPOINTS, f"{f'setting-{at}-' if several else ''}trial-{trial}.pt")
+        try:
+            run = known.get((at, trial))
+            if run is None or at not in stopped:
+                run = rounds.run(data.rng, Checkpointer(path, meaning, seconds), run, rung)
+            if rung is not None:
+                known[at, trial] = run
+                return
+            end = run.target or run  # rounds after the target do not count
+            came = judge.evaluate_final(end, splits, data.rng)
+            numbers = [*run.recorded, *came.values]
+            if measuring.until is not None:
+                test = [n for n in run.recorded if (n.metric, n.split) == ("accuracy", TEST)]
+                after, accuracies = zip(*((n.round, n.value) for n in test), strict=True)
+                reached = rounds_to_target(after, accuracies, measuring.until)
+                numbers.append(Number("rounds_to_target", reached))
+            why = f", {end.ended}" if end.ended else ""
+            called = f", {name}" if several else ""
+            log(f"trial {trial}{called}: {end.done} rounds{why}, {run.seconds:.1f} s")
+        except Exception as error:  # a method's code may raise anything
+            failures.note(name, trial, error)
+            failed.add((at, trial))
+        else:
+            finish(at, trial, numbers, run.times, came.kept)
+
+    def score(at: int, rung: int) -> float:
+        for trial in trials:
+            go_on(at, trial, rung)
+        if any((at, trial) in failed for trial in trials):
+            return math.nan
+        return float(np.mean([known[at, trial].accuracy(SPLIT, rung) for trial in trials]))
+
+    stopped.update(successive_halving(len(settings), measuring.race, score))
+    for at, rung in stopped.items():
+        log(f"round {rung}: {settings[at][-1]} stops")
+    for trial, at in itertools.product(trials, range(len(settings))):
+        if (at, trial) not in failed:
+            go_on(at, trial, None)
+        if (at, trial) in failed:
+            finish(at, trial, [Number("failed", 1.0)], nothing)
+    path, more = f"{scenario.token}/{method.token}", failures.diagnostics
+    source = given.source(path, method, stand_in=given.prepared.stand_in, **more)
+    file = Path(job.out, "nodes.pt" if on_graph else "global.pt")
+    save_state(file, {"provenance": source, "trials": models})
+    if on_graph:
+        held = {name: [row[at] for row in confusions] for at, name in enumerate(CONFUSION)}
+        write_table(Path(job.out, "confusion.parquet"), held, "confusion", source)
+    write_measured(job, columns, table, source)
+    shutil.rmtree(Path(job.out, CHECKPOINTS), ignore_errors=True)
+
+
+def evaluator_of(scenario: Scenario, method: Spec, data: TrialData) -> Evaluator:
+    """Return the evaluator of a method in a trial, with a server or on the scenario's graph."""
+    clients = data.clients(scenario, method)
+    if scenario.graph is None:
+        return GlobalEvaluator(method, clients)
+    weights = weights_of(scenario.graph, clients.count, data.rng)
+    return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
+
+
+def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[tuple[Spec, Spec, str]]:
+    """List what a job runs: (local training, method, name) of every combination of values.
+
+    Raises FedreproError if successive halving, of `race` rounds, takes more than the method runs.
+    """
+    found = []
+    for setting, training in itertools.product(method.expand(), scenario.training.expand()):
+        name = setting_token(setting, [(key, training[key]) for key in scenario.training.swept])
+        found.append((training, setting, name))
+        rounds = setting.component.fn(**setting.values).rounds
+        require_fits(race, rounds, f"method '{setting.token}'")
+    return found
+
+
+def checkpoint_fingerprint(
+    given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
+) -> str:
+    """Return a text of all that a run depends on, but for the machine, to which a job may move."""
+    source, specs = origin(given.device), (*given.scenario.specs, method)
+    parts = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
+    parts += [given.prepared.checksum, source["digest"], source["device"]]
+    return ";".join([*parts, json.dumps(source["versions"], sort_keys=True)])
 
 
 class GlobalEvaluator(Evaluator):

@@ -56,7 +56,7 @@ from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
 from fedrepro.record.leaderboards import parts_in, write_board
-from fedrepro.record.record_results import RECORD, Recorded, drawn_keys, record
+from fedrepro.record.record_results import RECORD, RUN, Recorded, drawn_keys, record
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log_and_gpu_lock import log
@@ -130,9 +130,8 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
 def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
     """Draw recorded figures and tables again with the present drawing code, and record them again.
 
-    `keys` are such as pfnm/figure-2a, recorded in `target` at the `scale` tiny, quick or paper.
-    FedreproError is raised if one is not recorded, or must be computed again, because its record
-    has other methods, points or trials than the present configuration.
+    FedreproError is raised if one of `keys` is not recorded in `target`, or must be computed again,
+    because its record has other methods, points or trials than the present configuration.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -157,8 +156,7 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT}
     described |= describe(exhibit, plan, plan.files[exhibit.paper])
-    took = ("machine", "machines", "seconds", "cpu_seconds", "peak_bytes")
-    run = {name: files.run[name] for name in took if name in files.run}
+    run = {name: files.run[name] for name in RUN if name in files.run}
     base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
     every = read_csv(text)

@@ -73,10 +73,7 @@ class Failures(dict[str, str]):
 def device_of(name: str) -> str:
     """Return the device to compute on: `name` itself, or for "cuda" a free GPU, such as "cuda:1".
 
-    Waits until a GPU is free.
-
-    Raises:
-        FedreproError: `name` is "cuda" and PyTorch finds no GPU.
+    It waits until a GPU is free, and raises FedreproError if PyTorch finds none.
     """
     if name != "cuda":
         return name

@@ -68,9 +68,6 @@ def run(
         cores: number of cores, by default all that this process may use.
         profile: profile of Snakemake, such as for a cluster.
         words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
-
-    Raises:
-        FedreproError: Snakemake is not installed, or a job failed; the text says why.
     """
     if words or Path(key).suffix == ".yaml":
         return run_words(words or Path(key), folder, cores, profile)
@@ -123,9 +120,6 @@ def compare(
         metric: the metric to compare methods by.
         split: the examples to compare methods on, such as test.
         exhibit: a figure or table, to compare methods in it alone.
-
-    Raises:
-        FedreproError: a figure or table is not drawn.
     """
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
@@ -157,15 +151,11 @@ def run_words(
 
     `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
     folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
-    called with lines of progress.
-
-    Raises:
-        FedreproError: an option is wrong; nothing is computed then.
+    called with lines of progress. If an option is wrong, nothing is computed.
     """
-    out = Path(folder or OUT)
-    words = _words(given) if isinstance(given, Mapping) else None
-    if not isinstance(given, Mapping):
-        source = Path(given).absolute()
+    out, words = Path(folder or OUT), _words(given) if isinstance(given, Mapping) else None
+    source = Path("" if isinstance(given, Mapping) else given).absolute()
+    if not words:
         if not source.is_file():
             raise FedreproError(f"{given} is missing: name the YAML file of a run, or methods")
         own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
@@ -176,11 +166,10 @@ def run_words(
         with inside_folder(out):
             plugins.add_plugin_files(map(os.path.abspath, load_config().components))
     if words:
-        command = words.command
-        named = words.model if (name := model_in(words.model)) else None
+        command, named, name = words.command, None, model_in(words.model)
         if name:  # jobs and the YAML name it
             plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
-            words = replace(words, model=name)
+            named, words = words.model, replace(words, model=name)
         plan_of_words(exhibits_of_words(words, "run"))
     else:
         command = f"fedrepro run {shlex.quote(str(given))}"
@@ -216,9 +205,8 @@ def run_words(
 
 def _words(given: Mapping[str, Any]) -> RunWords:
     known = [item.name for item in fields(RunWords)]
-    for name in given:
-        if name not in known:
-            raise unknown("option", name, known)
+    for name in (name for name in given if name not in known):
+        raise unknown("option", name, known)
     methods = given.get("methods") or ()
     methods = methods.split(",") if isinstance(methods, str) else methods
     if not (methods := [word.strip() for word in methods if word.strip()]):

@@ -33,19 +33,15 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 def start(folder: str | Path = ".") -> Path:
     """Make a working folder to compute figures and tables in, with configuration and workflow.
 
-    Returns the folder's path.
-
-    Raises:
-        FedreproError: `folder` already has one of these files, which the user may have changed.
+    Returns the folder's path. FedreproError is raised if `folder` already has one of these files,
+    which the user may have changed.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
     origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
     if origin is None:
-        raise FedreproError(
-            f"this fedrepro has no workflow at {package}: install it from its wheel, or from a "
-            "checkout"
-        )
+        said = f"this fedrepro has no workflow at {package}"
+        raise FedreproError(f"{said}: install it from its wheel, or from a checkout")
     if taken := [name for name in BEGINNING if (target / name).exists()]:
         raise FedreproError(
             f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
@@ -62,11 +58,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder (one with a workflow) the current folder within a `with` block.
-
-    Raises:
-        FedreproError: the folder has no workflow.
-    """
+    """Make a working folder (one with a workflow) the current folder within a `with` block."""
     if not (Path(folder) / WORKFLOW).is_file():
         raise FedreproError(
             f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
@@ -88,10 +80,8 @@ def compute(
 
     By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
     `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
-    called twice a second, such as to show progress.
-
-    Raises:
-        FedreproError: jobs failed (the text says why), or another run uses the folder.
+    called twice a second, such as to show progress. FedreproError is raised if jobs failed (the
+    text says why), or another run uses the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(
@@ -134,9 +124,7 @@ def compute(
         return
     said_by_us = (line.removeprefix(SAID) for line in lines if line.startswith(SAID))
     sentences = dict.fromkeys(line for line in said_by_us if _concerns(line, targets))
-    reason = "; ".join(sentences) or " | ".join(
-        line.strip() for line in lines[-LAST:] if line.strip()
-    )
+    reason = "; ".join(sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
     if ALL_ELSE in reason:
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return

@@ -96,11 +96,8 @@ class Verdict:
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
     """Return the configuration `file` of a leaderboard's tables with one method in place of all.
 
-    `says` describes this submitted method: its name, label and parameters.
-
-    Raises:
-        FedreproError: `says` names an unknown method, or sets more than the method's parameters,
-            such as another partition.
+    `says` is its name, label and parameters; FedreproError is raised if it sets more than these,
+    such as another partition, or names an unknown method.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -126,22 +123,18 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
     """List the paths of metrics that the figures and tables `keys` need, once each."""
-    files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
-    return list(dict.fromkeys(files))
+    return [*dict.fromkeys(p for key in keys for p in plan.metrics_files(plan.exhibit(key)))]
 
 
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
     `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
-    the configuration adds (by `also`), empty if it adds only one. `scale` is tiny, quick or paper.
-    `by` is the author, and `out` the folder, by default below the recorded leaderboard.
+    the configuration adds (by `also`), empty if it adds only one. `by` is the author, and `out` the
+    folder, by default below the recorded leaderboard.
 
-    Returns (the folder, sentences: notes, and why tables are left out).
-
-    Raises:
-        FedreproError: the method is unknown, its file changed since its runs, or no table is
-            computed completely.
+    Returns (the folder, sentences: notes, and why tables are left out). Raises FedreproError if the
+    method is unknown, its file changed since its runs, or no table is computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -155,12 +148,10 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     left_out: dict[str, str] = {}
     for part in keys:
         try:
-            due = metrics_files_of(plan, [part])
-            if missing := [path for path in due if not Path(path).exists()]:
-                left_out[part] = (
-                    f"{len(missing)} of {len(due)} files of runs are missing; make them with: "
-                    f"{command(scale, part)}"
-                )
+            there = [Path(path).exists() for path in metrics_files_of(plan, [part])]
+            missing = f"{there.count(False)} of {len(there)} files of runs are missing"
+            if not all(there):
+                left_out[part] = f"{missing}; make them with: {command(scale, part)}"
         except FedreproError as error:
             left_out[part] = str(error)
     keys = [part for part in keys if part not in left_out]
@@ -177,8 +168,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         raise FedreproError(
             f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
-    own = item.file if item.file in plugins.loaded_digests else ""
-    version = name.partition("-")[0]
+    own, version = item.file in plugins.loaded_digests, name.partition("-")[0]
     record = entries_folder(RECORD / scale, paper, version)
     out = out or (record if version in file.boards else Path()) / item.name
     if out.exists():
@@ -190,7 +180,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
             for written in (metrics, metrics.with_name(TIMINGS)):
                 shutil.copyfile(written, folder / written)
         if own:
-            shutil.copyfile(own, folder / f"{item.name}.py")
+            shutil.copyfile(item.file, folder / f"{item.name}.py")
         (work / "results").symlink_to(os.path.abspath("results"))  # with the seconds of runs
         for part in keys:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
@@ -224,20 +214,14 @@ def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
 
 
 def read_entry(folder: Path) -> Submission:
-    """Read and validate the entry.json of a folder with a submitted method.
-
-    Raises:
-        FedreproError: the file is missing or wrong.
-    """
+    """Read and validate the entry.json of a folder with a submitted method."""
     if not (folder / ENTRY).is_file():
         raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
     try:
         held = read_json(folder / ENTRY)
     except FedreproError as error:
-        raise FedreproError(
-            f"{folder / ENTRY} was changed or damaged after `fedrepro submit` wrote it: get the "
-            "folder from its author again"
-        ) from error
+        said = f"{folder / ENTRY} was changed or damaged after `fedrepro submit` wrote it"
+        raise FedreproError(f"{said}: get the folder from its author again") from error
     return validated(Submission, held, str(folder / ENTRY))
 
 
@@ -246,9 +230,6 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
     `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
     computed again, or all if it is None, on `cores` cores. Returns which were, and the differences.
-
-    Raises:
-        FedreproError: this installation has not the leaderboard's tables, or a file is missing.
     """
     entry = read_entry(folder)  # first, since a link that leads to itself cannot be resolved
     folder = folder.resolve()
@@ -259,7 +240,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
                 f"{folder} lacks {lacking[0]}, which its exhibits have with the settings and the "
                 "seed that it says: submit it again from the folder that computed it"
             )
-        differing = []
+        differing, drawn, failed = list[str](), paths, "it was not computed"
         for key in entry.exhibits:
             (work / key).parent.mkdir(exist_ok=True)
             try:
@@ -272,10 +253,8 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
                 ) from error
             odd = _differing_files(*(open_exhibit(at, key, entry.scale) for at in (work, folder)))
             differing += [f"{key}{end} does not follow from the entry's metrics" for end in odd]
-        drawn = paths
         if count is not None:
             drawn = random.Random(seed).sample(paths, min(count, len(paths)))
-        failed = "it was not computed"
         try:
             with inside_folder(work / "run"):
                 if drawn:
@@ -336,11 +315,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List suffixes of a table's files that differ between `ours`, drawn here, and submitted ones.
-
-    Raises:
-        FedreproError: a file is missing, or differs from its checksum.
-    """
+    """List suffixes of a table's files that differ between `ours`, drawn here, and `theirs`."""
     odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
     if not ours.metrics.equals(theirs.metrics):
         odd.append(".metrics.parquet")
@@ -367,9 +342,6 @@ def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
 
     `folder` is the submission. The `verdict` on it is written into `folder` if metrics were
     computed again (chosen at random by `seed`). Returns the paths of the leaderboard's files.
-
-    Raises:
-        FedreproError: the folder belongs to no leaderboard, or another method has the label.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]

@@ -65,13 +65,7 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data set in the folder `data`, for use with the partition file `partition`.
-
-        `scenario` names the data set and partition that the files must hold.
-
-        Raises:
-            FedreproError: the files are of another data set or partition.
-        """
+        """Load the folder `data`, for use with the file `partition`; both must be of `scenario`."""
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
             raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")
@@ -159,9 +153,6 @@ class TrialData:
 
         The sample depends on seed, trial, `size` and `repetition` (the number of the sample) alone,
         so that all methods get equal samples.
-
-        Raises:
-            FedreproError: there are fewer validation examples than `size`.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -175,11 +166,7 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return {name: examples to evaluate models on} for the splits `names`, such as test.
-
-        Raises:
-            FedreproError: the partition sets aside no examples for a split.
-        """
+        """Return {name: examples to evaluate models on} for the splits `names`, such as test."""
         return {name: self._split(name) for name in names}
 
     def _split(self, name: str) -> EvaluationSplit:
@@ -224,9 +211,6 @@ class TrialData:
         """Return what the method may know of its clients, as it declares in `needs`.
 
         `training` is the local training procedure; `clients` answer the server's queries.
-
-        Raises:
-            FedreproError: the method needs examples at the server, and none are set aside.
         """
         needs, members = method.component.meta["needs"], self.members
 

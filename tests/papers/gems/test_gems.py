@@ -68,7 +68,7 @@ def only(given, client, copies=1):
 def each_of(given, values):
     """Every setting for softmax regressions, what comes of it in one job, and its spaces."""
     info = allowed(given.info, CONVEX)
-    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
+    costly = SharedPreparation(given.models, info, RngKey(0))
     for one in CONVEX.spec(values).expand():
         ready, *_ = costly(one)
         yield (
@@ -249,7 +249,7 @@ def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(ne
     calls = calls_of(monkeypatch, hidden_units, "k_means")
     balls = calls_of(monkeypatch, hidden_units.LayerSpaces, "_searched")
     info = allowed(neural.info, NEURAL)
-    costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
+    costly = SharedPreparation(neural.models, info, RngKey(0))
     for epsilon, clusters, wanted in (
         (0.1, 4, (4, 1)), (0.1, 5, (0, 1)), (0.2, 5, (4, 0)), (0.2, 4, (0, 0)),
     ):  # fmt: skip

@@ -5,6 +5,7 @@ No data set of the package and no partition is needed.
 
 from __future__ import annotations
 
+import io
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
-from fedrepro.core.artifacts import require_target, write_text
+from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.component_notation import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
@@ -40,18 +41,16 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_log_and_gpu_lock import log
-from fedrepro.stages.user_models.model_context import (
+from fedrepro.stages.user_models.user_files import (
     ASSUMED,
+    PYTORCH,
+    SUFFIXES,
+    DataForm,
     ModelContext,
     ModelFiles,
     read_context,
-)
-from fedrepro.stages.user_models.user_files import (
-    SUFFIXES,
-    DataForm,
     read_files,
     read_state,
-    write_state,
 )
 from fedrepro.training.examples import Examples, tensor_of
 
@@ -87,36 +86,26 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method to a user's models, and return the global model.
-
-    `context` has the models, and what is known of clients; `setting` is the method with parameters.
-
-    Raises:
-        FedreproError: the method cannot be applied.
-    """
+    """Apply a one-shot method with its parameters, `setting`, to a user's models in `context`."""
     lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(setting, _prepared(context, setting, seed)).made
+    made = applied(setting, _shared(context, setting, seed)).made
     if not isinstance(made, GlobalModel):
         said = f"method '{setting.token}' makes a network for each client, and not one of all"
         raise FedreproError(f"{said}: take batchnorm~average or batchnorm~recalibrate")
     return replace(made, layers=context.models.layers)
 
 
-def _prepared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
+def _shared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
     bare = replace(context.models, label_counts=None, layers=None)
-    prepare = method.component.meta["prepare"]
-    return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
+    return SharedPreparation(bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method to a user's models; return the resulting models and the cost.
-
-    `setting` is the method with its parameters. `costly` has the user's models, and work before
-    aggregation that several choices of parameters share.
+    """Apply a method with its parameters, `setting`, to the models in `costly`: models and cost.
 
     Raises:
         FedreproError: the method makes no model of these clients, or weights are not finite.
@@ -164,38 +153,52 @@ def run(
         values[key] = value_of(spec.component.params, key, text, f"--set {setting}")
     spec = spec.component.spec(values).single()
     context, _, notes = read_context(files)
-    made = combined(context, spec, seed)
-    write_state(out, as_state(made, context.models.classes))
-    network = network_of(made.model, context.models.shape, context.models.classes)
-    numbers = f"{made.trained(network.buffers):,} parameters"
-    written = f"one network of {numbers}, as a state dict"
+    made, models = combined(context, spec, seed), context.models
+    write_state(out, as_state(made, models.classes))
+    buffers = network_of(made.model, models.shape, models.classes).buffers
+    written = f"one network of {made.trained(buffers):,} parameters, as a state dict"
     if made.networks > 1:
         kind = "votes" if made.ties else "probability"
         share = f"`weights` the share of each network in each class's {kind}"
         more = "`gate` the small network that says how much each counts" if made.gate else share
-        written = (
-            f"a mixture of {made.networks} networks, {numbers}; `state_dicts` holds them, {more}"
-        )
+        written = f"a mixture of {made.networks} networks, {made.trained(buffers):,} parameters"
+        written += f"; `state_dicts` holds them, {more}"
     return (*notes, *context.doubts(spec.component), f"{out}: {written}")
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state dict in the format of the file's suffix; of several, with weights, to a .pt."""
+    if path.suffix in PYTORCH:
+        save_state(path, state)
+    elif "state_dicts" in state:
+        raise FedreproError(
+            f"cannot write {path}: several networks with their weights go into one .pt file only"
+        )
+    elif path.suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # its date is always 1980
+        write_bytes(path, buffer.getvalue())
+    else:
+        from safetensors.torch import save
+
+        write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
 
 
 # ------------------------------------------------------------------------------------ all methods
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 # a method's numbers in the table, in the order of columns
-NUMBERS = (
-    "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
-    "client_seconds",
-)  # fmt: skip
+NUMBERS = ["settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS]
+NUMBERS += ["seconds", "client_seconds"]
 
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """The result of applying one method to a user's models.
+    """The result of applying one method to a user's models; `why` is the reason if it failed.
 
-    why: the reason if it failed, else "". numbers: accuracies and costs by name; `seconds` are of
-    all parameter values tried, `client_seconds` the clients' part, for the values that took them
-    longest; `times_the_models` is bytes that clients send divided by the bytes of their models.
+    numbers: accuracies and costs by name; `seconds` are of all parameter values tried,
+    `client_seconds` the clients' part, for the values that took them longest; `times_the_models` is
+    bytes that clients send divided by the bytes of their models.
     """
 
     item: Component
@@ -248,9 +251,6 @@ def run_all(
     `out` is a new folder for a table and each method's model, written whole or not at all.
 
     Returns (results, the most accurate first and failed ones last; notes on assumptions).
-
-    Raises:
-        FedreproError: files cannot be used. If a single method fails, its result says why.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -265,17 +265,15 @@ def run_all(
         doubts.append(AVERAGED)
     found.sort(key=lambda entry: -entry.numbers.get("accuracy", -1.0))
     if out is not None:
-        part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
+        part, layers = out.with_name(f".{out.name}.part"), models.layers or ()
         shutil.rmtree(part, ignore_errors=True)
         try:
             for entry in found:
                 if isinstance(made := entry.made, GlobalModel):  # not models of clients
                     weights = sum(name.startswith("weight") for name in made.tensors)
                     named = replace(made, layers=layers if weights == len(layers) else None)
-                    state = as_state(named, context.models.classes)
-                    save_state(part / f"{entry.item.name}.pt", state)
-            table = pd.DataFrame([entry.row for entry in found])
-            write_text(part / "table.csv", csv_text(table))
+                    save_state(part / f"{entry.item.name}.pt", as_state(named, models.classes))
+            write_text(part / "table.csv", csv_text(pd.DataFrame([one.row for one in found])))
             part.rename(out)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -306,7 +304,7 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = {name: list(values) for name, values in item.meta["grid"].items()}
     settings = list(item.spec(grid if inputs is not None else {}).expand())
-    costly, draws = _prepared(context, settings[0], seed), Draws(RngKey(seed, 0))
+    costly, draws = _shared(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
         split = EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)
@@ -343,9 +341,6 @@ def evaluations(
 
     Returns (a dict per model, notes on assumptions); keys are name, accuracy, loss, recall (by
     class), examples, parameters and networks. Models may differ in width.
-
-    Raises:
-        FedreproError: files cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words, results = files.words, list[dict[str, Any]]()

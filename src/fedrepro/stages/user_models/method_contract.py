@@ -1,13 +1,17 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
-Tests check the package's own methods, `fedrepro check-method` checks a user's.
+Tests check the package's own methods; `fedrepro check-method` checks a user's on images of digits,
+in seconds, and measures its accuracy and costs.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import sys
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +27,47 @@ from fedrepro.api import (
     LocalModels,
     Simulated,
     State,
+    takes,
 )
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import temporary_folder
+from fedrepro.core.component_notation import require_called
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import metrics_of
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, components_of, spec_called
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, require_models
+from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
 from fedrepro.stages.trial_data import declared_part
-from fedrepro.stages.user_models.combine import each
+from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
+from fedrepro.stages.user_models.combine import applied, each, metrics_on
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
 from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"
-TEST, HELD = 360, 300  # examples for testing; for clients, server and public together
 METHODS = "fedrepro.methods", "fedrepro.papers"
+MOST_ROUNDS = 5  # that a method in rounds runs to measure its costs
+MODELS = ("mlp+hidden~20", "logistic", "variational_mlp+hidden~20")  # the first that suits is taken
 
 
 @dataclass(frozen=True)
 class SmallProblem:
     """A small federation to try methods on; `info` has all that a method may declare to need.
 
-    `inputs`, float32 (N, D), and `labels`, int64 (N,), are training examples; client j has the rows
-    rows[j]. `models` are trained on these, and `test` has examples that no client has.
+    Client j has rows[j] of the training examples `inputs`, float32 (N, D), and `labels`, int64
+    (N,), on which `models` are trained; no client has the examples of `test`.
     """
 
     inputs: np.ndarray
@@ -78,13 +90,10 @@ def problem_of(
 ) -> SmallProblem:
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
-    `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for
-    clients' validation), `server`, `public`, `test`. Client j has rows[j] of `train` and
-    validation[j] of `clients`.
+    `pairs` has (inputs float32 (n, D), labels int64 (n,)) for `train`, `clients` (to validate),
+    `server`, `public`, `test`. Client j has rows[j] of `train` and validation[j] of `clients`.
     """
-    examples = {
-        name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
-    }
+    examples = {k: Examples(tensor_of(x), tensor_of(y)) for k, (x, y) in pairs.items()}
     inputs, labels = pairs["train"]
     network, settings = network_of(model, shape, classes), settings_of(training)
     tasks = [Task(client_rows, RngKey(0, 0, j)) for j, client_rows in enumerate(rows)]
@@ -102,7 +111,7 @@ def problem_of(
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
-    """Return the clients as nodes of a graph, such as a ring, for methods without a server."""
+    """Return the clients as nodes of a graph, such as a ring."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, RngKey(0))
     return GraphNodes(**vars(clients), weights=weights)
 
@@ -110,9 +119,9 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
     """Make a small federation on images of digits: five clients with unlike classes, or one.
 
-    Local training is adam for 10 epochs; `training` has changes of its parameters.
+    `training` has changes of the parameters of local training, adam for 10 epochs.
     """
-    spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
+    spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
     made = spec.component.make(Arrays, Path(), **spec.values)
     y, classes = made.y, len(made.classes)
     x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
@@ -149,17 +158,10 @@ class _Watched:
             reader = sys._getframe(1).f_globals.get("__name__", "")
             item = components("method").get(object.__getattribute__(self, "method"))
             mine = item.fn.__module__ if item else METHODS[0]
-            if reader == mine or reader.startswith((*METHODS, plugins.MODULES)):
-                raise ContractError(
-                    f"a method reads `clients.data` (in {reader}): let clients answer instead"
-                )
+            forbidden = reader == mine or reader.startswith((*METHODS, plugins.MODULES))
+            said = f"a method reads `clients.data` (in {reader}): let clients answer instead"
+            _require(not forbidden, said)
         return super().__getattribute__(name)
-
-
-class WatchedClients(_Watched, Clients): ...
-
-
-class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
@@ -168,7 +170,8 @@ def watched(item: Component, clients: Clients) -> Clients:
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
     values = {f.name: getattr(clients, f.name) for f in fields(clients)}
-    kind: Callable[..., Clients] = WatchedPeers if on_graph else WatchedClients
+    bases = _Watched, GraphNodes if on_graph else Clients
+    kind: Callable[..., Clients] = type("Watched", bases, {})
     return kind(**values | {"method": item.name, "needs": item.meta["needs"]})
 
 
@@ -183,7 +186,7 @@ def made_of(
 ) -> Any:
     """Run the one-shot method or control `item` with parameters `values`; return its result."""
     spec = item.spec(values)
-    prepared, *_ = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
+    prepared, *_ = SharedPreparation(models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
     require_models(made, spec, models)
     return made
@@ -205,18 +208,16 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
     """Require of a method a label, a docstring, known needs, and evaluation on test examples."""
-    strange = sorted(item.meta["needs"] - set(NEEDS))
+    strange, on = sorted(item.meta["needs"] - set(NEEDS)), item.meta["evaluate"]
     _require(not strange, f"it declares unknown needs: {', '.join(strange)}")
     _require(bool(item.meta["label"]), "it has no label, by which figures call it")
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
-    tested = "test" in item.meta["evaluate"]
-    _require(tested, "it is not measured on test examples: put test in `evaluate`")
+    _require("test" in on, "it is not measured on test examples: put test in `evaluate`")
 
 
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
     """Require that a method's grid has 2 to 8 (BUDGET) settings, with the defaults among them."""
-    grid = {key: list(values) for key, values in item.meta["grid"].items()}
-    settings = list(item.spec(grid).expand())
+    settings = list(item.spec({k: list(v) for k, v in item.meta["grid"].items()}).expand())
     few = 1 < len(settings) <= BUDGET
     _require(few, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
     _require(item.spec() in settings, "its grid leaves the default setting out")
@@ -224,16 +225,14 @@ def tries_settings(item: Component, problem: SmallProblem | None = None) -> None
 
 def predicts(item: Component, problem: SmallProblem) -> None:
     """Require finite predictions and declared metrics of a one-shot method."""
-    made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
     classes = problem.models.classes
-    for model in each(made):
+    for model in each(made_of(item, _copied(problem.models), allowed(problem.info, item), {})):
         actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
-        if model.weights is not None:
-            actual, shape = model.weights.shape, (model.networks, classes)
+        if (weights := model.weights) is not None:
+            actual, shape = weights.shape, (model.networks, classes)
             _require(actual == shape, f"its weights are {actual}, not {shape}")
-            whole = np.allclose(model.weights.sum(0), 1)
-            _require(whole, "the weights of a class do not add up to 1")
+            _require(np.allclose(weights.sum(0), 1), "the weights of a class do not add up to 1")
         _require_known(item, "its diagnostics", model.diagnostics)
 
 
@@ -247,9 +246,8 @@ def repeats(item: Component, problem: SmallProblem) -> None:
     for model, repeated in zip(first, second, strict=True):
         pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
-        _require(
-            not differing, f"a second call makes another {differing[:1]}: draw from rng.stream"
-        )
+        said = f"a second call makes another {differing[:1]}: draw from rng.stream"
+        _require(not differing, said)
 
 
 def reports(item: Component, problem: SmallProblem) -> None:
@@ -263,8 +261,8 @@ def believes(item: Component, problem: SmallProblem) -> None:
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
-        names = ", ".join(BELIEFS)
-        _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
+        said = f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
+        _require(set(beliefs) == set(BELIEFS), said)
         for tensors in beliefs.values():
             actual = {key: value.shape for key, value in tensors.items()}
             _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
@@ -288,15 +286,14 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
         for done in range(2):
             before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
-            after, _ = made.round(state, clients, info, rng)
-            again, _ = made.round(read, clients, info, rng)
-            _require(
-                kept(after) == kept(again),
+            after, again = (made.round(one, clients, info, rng)[0] for one in (state, read))
+            said = (
                 "from the same state, saved and read, a round comes to another one: keep all that "
-                "it goes on with in the state, and draw from rng",
+                "it goes on with in the state, and draw from rng"
             )
-            changed = "a round changes the state that it is given: make a new one"
-            _require(kept(state) == before, changed)
+            _require(kept(after) == kept(again), said)
+            said = "a round changes the state that it is given: make a new one"
+            _require(kept(state) == before, said)
             state = after
 
 
@@ -306,18 +303,17 @@ def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
     _require(bool(first.rounds), "it takes no step")
     _require_known(item, "what it found", *first.rounds.values(), first.ended)
-    same = repr(first) == repr(second)
-    _require(same, "a second call finds something else: draw from rng.stream")
+    said = "a second call finds something else: draw from rng.stream"
+    _require(repr(first) == repr(second), said)
 
 
 Rule = Callable[..., None]  # called with a method and a small federation; raises ContractError
-ANY = ("one_shot", "control", "federated", "peer", "simulation")
 # the words of each rule, and the kinds of methods that have to keep it
 RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
-    says_what_it_is: ("says what it is, and what it needs", ANY),
-    tries_settings: ("its grid is of settings, the default among them", ANY),
-    predicts: ("predicts, with what it declares and nothing else", ANY[:2]),
-    repeats: ("repeats itself, and leaves clients' models as they are", ANY[:2]),
+    says_what_it_is: ("says what it is, and what it needs", METHOD_KINDS),
+    tries_settings: ("its grid is of settings, the default among them", METHOD_KINDS),
+    predicts: ("predicts, with what it declares and nothing else", ("one_shot", "control")),
+    repeats: ("repeats itself, and leaves clients' models as they are", ("one_shot", "control")),
     reports: ("a round predicts, with what it declares and nothing else", ["federated"]),
     believes: ("a round gives beliefs, with what it declares and nothing else", ["peer"]),
     goes_on: ("a round is pure, and goes on from a saved state", ["federated", "peer"]),
@@ -357,3 +353,148 @@ def _require_known(item: Component, where: str, *found: Collection[str]) -> None
     strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
     said = f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)"
     _require(not strange, said)
+
+
+# ------------------------------------------------------------------------- a check with numbers
+
+
+@dataclass(frozen=True)
+class CheckedMethod:
+    """The result of checking a method.
+
+    findings: pairs (a rule, why the method breaks it, or ""). numbers: metrics on images of digits;
+    `alone`, the mean accuracy of the clients' models, and `models`, their bytes; `chance`, the
+    accuracy of always predicting the commonest class, plus two standard errors.
+    """
+
+    item: Component
+    findings: Sequence[tuple[str, str]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 0
+
+    @property
+    def passes(self) -> bool:
+        return not any(why for _, why in self.findings)
+
+    @property
+    def at_chance(self) -> str:
+        """Return a phrase to print if the method's accuracy is not above chance, else ""."""
+        if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
+            return ""
+        return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
+
+
+def methods_of(wanted: str) -> list[Component]:
+    """Return the methods of a Python file, or the installed method of the name `wanted`.
+
+    A name such as FedProx gives a method with other defaults.
+    """
+    if wanted.endswith(".py"):
+        files = plugins.configured_files()
+        same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
+        if not same:
+            plugins.set_plugin_files((*files, wanted))
+        methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+        if not methods:
+            raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
+        return methods
+    known = components("method")
+    found = require_called(wanted, known, "fedrepro (a file ends in .py)")
+    item = known[found.method]
+    if not found.values:
+        return [item]
+    changed = replace(item)
+    vars(changed)["own_params"] = {  # they replace the parameters of the signature
+        key: replace(param, default=found.values.get(key, param.default))
+        for key, param in item.own_params.items()
+    }
+    return [changed]
+
+
+def check_method(item: Component, model: str = "") -> CheckedMethod:
+    """Check that a method keeps its rules, and measure it on digits with `model` or a small one."""
+    for name in (name for name, param in item.params.items() if param.required):
+        raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
+    kind, numbers = METHOD_KINDS[item.meta["kind"]], dict[str, float]()
+    digits = _problem_for(item, model) if kind.with_data else None
+    findings = [(words, _tried(rule, item, digits)) for rule, words in rules_of(item).items()]
+    if digits is None:
+        return CheckedMethod(item, findings)
+    work = _in_rounds if kind.in_rounds else _at_once
+    why = _tried(lambda *_: numbers.update(work(item, digits)), item, digits)
+    findings.append(("runs on digits, to a model that predicts", why))
+    if numbers:
+        models, labels = digits.models, digits.test.labels
+        most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
+        alone = [models.alone(j) for j in range(models.clients)]
+        numbers |= {
+            "models": float(sum(value.nbytes for value in models.tensors.values())),
+            "alone": metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"],
+            "chance": most + 2 * math.sqrt(most * (1 - most) / len(labels)),  # two standard errors
+        }
+    return CheckedMethod(item, findings, numbers, int(numbers.pop("done", 0)))
+
+
+def _problem_for(item: Component, named: str) -> SmallProblem:
+    """Make a federation on digits for a method, with the network `named` or one of MODELS."""
+    fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
+    model = next((spec for spec in fitting if takes(item, spec)), None)
+    if model is None:
+        more = f" only, and is checked with {', '.join(spec.name for spec in fitting)}"
+        more = f", not '{fitting[0].token}': name one of these" if named else more
+        models = ", ".join(sorted(item.meta["models"]))
+        raise FedreproError(f"method '{item.name}' combines {models}{more}")
+    scenario, override = item.meta["scenario"], item.meta["scenario"].get("training")
+    training = {"shared_init": True} if item.meta["one_start"] else {}
+    training |= override if isinstance(override, Mapping) else {}
+    return digits_problem(model, pooled="partition" in scenario, **training)
+
+
+def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
+    """Check one rule on a method, by calling `run`; return why it is broken, or "".
+
+    If the method's code fails since a field of `info`, which it does not declare, is None, the text
+    names the field.
+    """
+    try:
+        run(item, problem)
+        return ""
+    except (ContractError, FedreproError) as error:
+        return str(error)
+    except Exception as error:  # a stranger's code may raise anything
+        message = plugins.own_fault(error) or f"{type(error).__name__}: {error}"
+        if problem is None or "None" not in str(error):
+            return message
+    handed, text = allowed(problem.info, item), Path(item.file).read_text(encoding="utf-8")
+    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", text))
+    none = next((f"info.{name}" for name in read if getattr(handed, name, item) is None), "")
+    return message + (f"; {none} is None where `needs` does not declare it" if none else "")
+
+
+def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
+    """Run a one-shot method or control; return {metric: value}, accuracy, costs and seconds."""
+    rng = RngKey(0)
+    done = applied(item.spec(), SharedPreparation(problem.models, allowed(problem.info, item), rng))
+    numbers = metrics_on(done.made, problem.test, Draws(rng))
+    numbers |= {number.metric: number.value for number in done.cost}
+    return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
+
+
+def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
+    """Run a few rounds of a method; return {metric: value}, accuracy, costs and seconds."""
+    spec, clients = item.spec(), watched(item, problem.clients)
+    judge: Evaluator = GlobalEvaluator(spec, clients)
+    if isinstance(clients, GraphNodes):
+        judge = NodeEvaluator(spec, clients)
+    info, splits = allowed(problem.info, item), {"test": problem.test}
+    trial = TrialRounds(judge, info, EvaluationSchedule(None), splits)
+    with temporary_folder() as folder:
+        keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
+        run = trial.run(RngKey(0), keeper, rung=min(judge.made.rounds, MOST_ROUNDS))
+    values = judge.evaluate_final(run, splits, RngKey(0)).values
+    of_all = [one for one in values if one.client is None and one.split in (None, "test")]
+    return {one.metric: one.value for one in of_all} | {
+        "seconds": run.seconds - run.client_seconds,
+        "client_seconds": run.client_seconds,
+        "done": float(run.done),
+    }
