@@ -18,7 +18,7 @@ from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import BoardData, BoardRow, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Plan, ground_of, part_keys, require_frozen, tables_of_board
+from fedrepro.planning.plan import Exhibit, Plan, ground_of, require_frozen
 from fedrepro.record.leaderboards import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
@@ -276,9 +276,13 @@ def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
 
 
+def tables_of_board(plan: Plan) -> list[Exhibit]:
+    return [plan.exhibit(key) for key in plan.files["arena"].parts("1", "paper")]
+
+
 def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
     require_frozen(plan)
-    assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan, "arena", "1"))
+    assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan))
 
 
 def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
@@ -296,7 +300,7 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
 
 
 def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
-    for point in (point for part in tables_of_board(plan, "arena", "1") for point in part.points):
+    for point in (point for part in tables_of_board(plan) for point in part.points):
         assert set(point.trials.values()) == {5}
         for measure in point.measures:
             assert len(measure.settings) <= BUDGET
@@ -350,7 +354,7 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
         return Plan(Config(also={"arena": [entry]}), {"arena": file}, "paper")
 
     plan, once = planned(20), planned(1)
-    parts = set(part_keys(plan, "arena", "1"))
+    parts = set(plan.files["arena"].parts("1", "paper"))
     assert {key for key, label in plan.without if label == "mine"} >= parts
     told = str(plan.without[min(parts), "mine"])
     assert told.startswith("arena/1 compares methods of one exchange, and method 'fedavg' runs for")

@@ -12,8 +12,9 @@ from synthetic import plan
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.planning.config import Granularity
-from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_path, read_job
+from fedrepro.planning.config import Config, Granularity
+from fedrepro.planning.jobs import TrialBlock, folders_of, log_path, read_job
+from fedrepro.planning.plan import Plan
 
 FIRST = TrialBlock(0, 1)
 
@@ -37,13 +38,18 @@ def test_the_json_of_every_job_is_read_as_the_job_which_comes_behind_those_that_
     assert any(job.every and job.every.race for job in jobs.values())
 
 
+def empty(scale="tiny", each="all", **config):
+    """A plan without exhibits."""
+    return Plan(Config(granularity=Granularity(clients_per_job=each), **config), {}, scale)
+
+
 def run_of(name="fedavg"):
     found = plan("tiny")
     return next(run for run in found.splits if run.method.name == name)
 
 
 def test_two_folders_are_one_only_for_the_same_run():
-    run, jobs = run_of(), Jobs("tiny", 0)
+    run, jobs = run_of(), empty()
     scenario, method = run.scenario, run.method
     adam = components("training")["adam"].spec({"lr": 0.777})
     others = [
@@ -53,14 +59,14 @@ def test_two_folders_are_one_only_for_the_same_run():
         replace(run, scenario=replace(scenario, training=adam)),
     ]
     folders = [jobs.run(one, FIRST) for one in (run, *others)]
-    folders += [jobs.run(run, TrialBlock(2, 3)), Jobs("tiny", 1).run(run, FIRST)]
+    folders += [jobs.run(run, TrialBlock(2, 3)), empty(seed=1).run(run, FIRST)]
     assert len(set(folders)) == len(folders)
-    assert Jobs("tiny", 0, clients_per_job=1).run(replace(run), FIRST) == folders[0]
+    assert empty(each=1).run(replace(run), FIRST) == folders[0]
 
 
 def test_splits_are_in_the_json_and_not_in_the_name():
-    plain = Jobs("tiny", 0)
-    more = Jobs("tiny", 0, splits=lambda _: (("test", "train"), ("train",)))
+    plain, more = empty(), empty()
+    more.splits[run_of()] = (("test", "train"), ("train",))
     folder = plain.run(run_of(), FIRST)
     assert more.run(run_of(), FIRST) == folder
     one, two = plain.job(folder), more.job(folder)
@@ -71,7 +77,7 @@ def test_splits_are_in_the_json_and_not_in_the_name():
 
 
 def test_a_changed_file_version_or_parameter_is_another_digest():
-    jobs = Jobs("tiny", 0)
+    jobs = empty()
     job = jobs.job(jobs.run(run_of(), FIRST))
     method = job.specs["method"]
     given, values = method.component, dict(method.values)
@@ -87,7 +93,7 @@ def test_a_changed_file_version_or_parameter_is_another_digest():
 @pytest.mark.parametrize("each", ["all", 1, 3])
 def test_local_models_are_named_in_a_word(each):
     run = next(run for run in plan("paper").splits if run.scenario and run.stage == "aggregate")
-    jobs = Jobs("paper", 0, each)
+    jobs = empty("paper", each)
     files = map(Path, folders_of(jobs.local(run.scenario, FIRST)))
     pieces = [jobs.job(str(file.parent)).clients for file in files]
     assert [j for piece in pieces for j in piece] == list(range(run.scenario.clients))

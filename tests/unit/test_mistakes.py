@@ -10,7 +10,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
-from fedrepro.planning.plan import Plan, require_frozen, tables_of_board
+from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.stages.figures_and_pages import draw_board as board
 
 __all__ = ["undrawn", "workplace"]
@@ -57,14 +57,14 @@ def test_who_asks_for_it_is_told():
             Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
 
 
-SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
+SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {drawing: [}\n"
 
 
 @pytest.fixture
 def unread(tmp_path, monkeypatch):
     """Files of one's own that cannot be read, one of them in the place of FedAvg's."""
     (tmp_path / "config/exhibits").mkdir(parents=True)
-    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL.replace("headline: true, ", ""))
+    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL)
     (tmp_path / "config/exhibits/fedavg.yaml").write_text("paper: [")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "config/exhibits/mine.yaml"
@@ -76,14 +76,13 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert set(files.unread) == {"fedavg", "mine"}
     whole, made = plan(), Plan(Config(), files, "tiny")
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
-    assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
     made = Plan(Config(), files, "paper")
     require_printed(made)
     require_frozen(made)
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
     unread.with_name("fedavg.yaml").unlink()
     files = load_exhibits()
-    for wanted in ("all", ["pfnm/figure-2a", "mine/one"]):
+    for wanted in ("all", "headline", ["pfnm/figure-2a", "mine/one"]):
         with pytest.raises(FedreproError, match=told):
             Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
     with pytest.raises(FedreproError, match=told):
@@ -94,25 +93,15 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert "exhibits of mine are left out: " in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
-    unread.write_text(SMALL)
-    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
-        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
-    unread.unlink()
-    unread.mkdir()
-    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):
-        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
-
-
 @pytest.mark.usefixtures("workplace")
 def test_printed_values_and_boards_of_others_are_checked_as_before():
     printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
     require_printed(printed)
-    name = FILES["arena"].parts("1", "paper")[0]
-    made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
+    key = FILES["arena"].parts("1", "paper")[0]
+    made = Plan(Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
     require_frozen(made)
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
-        tables_of_board(made, "arena", "1")
+        made.exhibit(key)
 
 
 HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"

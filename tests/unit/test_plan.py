@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import TrialBlock, folders_of, whole_blocks
+from fedrepro.planning.jobs import TrialBlock, folders_of
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def models_of(found, trials):
         path
         for run, count in trials.items()
         for block in found.blocks(count)
-        for path in folders_of(found.jobs.local(run.scenario, block))
+        for path in folders_of(found.local(run.scenario, block))
     }
 
 
@@ -264,8 +264,9 @@ def test_blocks_cover_everything_once(count, size):
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
 def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, size):
     few, many = sorted((few, many))
-    found = whole_blocks(many, size)
-    assert whole_blocks(few, size) == found[: len(whole_blocks(few, size))]
+    blocks = Plan(Config(granularity=Granularity(trials_per_job=size)), {}, "tiny").blocks
+    found = blocks(many)
+    assert blocks(few) == found[: len(blocks(few))]
     assert {len(block) for block in found} == {size}
     assert [i for block in found for i in block][:many] == list(range(many))
 

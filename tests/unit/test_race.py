@@ -255,7 +255,7 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     for run, trials in runs.items():
         (path,) = plan.run_files(run, trials)
         assert path.endswith("-trials-0-6/metrics.parquet")
-        job = plan.jobs.job(path.removesuffix("/metrics.parquet"))
+        job = plan.job(path.removesuffix("/metrics.parquet"))
         assert job.every == EvaluationSchedule(1, None, 40)
         assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
         assert whole_settings(run) == whole_runs(3)

@@ -59,11 +59,11 @@ def test_tuned_runs_have_folders_of_their_own():
     file = file_of(dataset=DATA, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.splits
-    folder = plan.jobs.run(run, TrialBlock(0, 1))
-    job = plan.jobs.job(folder)
+    folder = plan.run(run, TrialBlock(0, 1))
+    job = plan.job(folder)
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
-    assert folder != plan.jobs.run(replace(run, tune=None), TrialBlock(0, 1))
+    assert folder != plan.run(replace(run, tune=None), TrialBlock(0, 1))
 
 
 @pytest.mark.parametrize(

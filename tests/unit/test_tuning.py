@@ -20,7 +20,7 @@ from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_files import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.planning.jobs import read_spec
+from fedrepro.planning.jobs import read_job
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
@@ -201,7 +201,8 @@ def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, t
 
 def test_a_tuning_is_read_as_it_is_written():
     spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
-    assert read_spec("tune", spec.entry) == spec
+    job = read_job({"stage": "aggregate", "tune": spec.entry, "out": "here"})
+    assert job.tune == spec
     assert [one.token for one in spec.expand()] == [
         "tune+examples~100", "tune+examples~100+lr~0.001",
         "tune+examples~200", "tune+examples~200+lr~0.001",

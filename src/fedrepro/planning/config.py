@@ -181,24 +181,16 @@ class ExhibitFile(Strict):
         """
 
         def is_defined(name: str) -> bool:
-            scales: Any = self._written(name, scale).get("scales")
+            scales: Any = self.written(name, scale).get("scales")
             known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
             return not known or scale in scales
 
         return [name for name in self.exhibits if is_defined(name)]
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the tables of leaderboard `version` at a scale such as "quick"."""
-        return [name for name in self.names(scale) if name.startswith(f"{version}-")]
-
-    def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
-        return bool(self._written(name, scale).get("headline"))
-
-    def tables(self, scale: str) -> list[str]:
-        """Return the names of the tables (as opposed to figures) defined for a scale."""
-        drawings = {name: self._written(name, scale).get(DRAWING) for name in self.exhibits}
-        return [k for k, v in drawings.items() if isinstance(v, Mapping) and v.get("name") == TABLE]
+        """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
+        names = (name for name in self.names(scale) if name.startswith(f"{version}-"))
+        return [f"{self.paper}/{name}" for name in names]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of the figure or table `name` at a scale such as quick.
@@ -215,7 +207,8 @@ class ExhibitFile(Strict):
         """Return how errors name the figure or table `name` at a scale."""
         return f"{self.place}, {name} at scale {scale}"
 
-    def _written(self, name: str, scale: str) -> dict[str, Any]:
+    def written(self, name: str, scale: str) -> dict[str, Any]:
+        """Return the keys of a figure or table at a scale, unchecked; none if they do not merge."""
         with contextlib.suppress(FedreproError):  # `settings` reports it
             return self._merged(name, scale)
         return {}
@@ -251,18 +244,12 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 class Papers(dict[str, ExhibitFile]):
     """The files that define figures and tables, by paper; access to one that failed to load raises.
 
-    unread: {paper: why its file failed}. of_default: such papers that may have a figure that is
-    drawn by default ("headline").
+    unread: {paper: why its file failed}.
     """
 
-    def __init__(
-        self,
-        read: Mapping[str, ExhibitFile],
-        unread: Mapping[str, FedreproError],
-        of_default: Collection[str] = (),
-    ):
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
-        self.unread, self.of_default = dict(unread), of_default
+        self.unread = dict(unread)
 
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread.get(paper, KeyError(paper))
@@ -310,16 +297,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
             read[paper] = file
         except FedreproError as error:
             unread[paper] = error
-    return Papers(read, unread, [paper for paper in unread if _may_be_default(paths[paper])])
-
-
-def _may_be_default(path: Path) -> bool:
-    """Guess whether a file with mistakes has a figure that is drawn by default, `headline`."""
-    if path.suffix == ".py":
-        return True
-    with contextlib.suppress(OSError):
-        return b"headline: true" in path.read_bytes()
-    return True
+    return Papers(read, unread)
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
@@ -329,11 +307,13 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
     """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
-    return {
-        f"{scale}/{file.paper}": own
-        for scale, file in itertools.product(SCALES, files.values())
-        if (own := file.tables(scale))
-    }
+    found: dict[str, list[str]] = {}
+    for scale, file in itertools.product(SCALES, files.values()):
+        for name in file.exhibits:
+            drawing = file.written(name, scale).get(DRAWING)
+            if isinstance(drawing, Mapping) and drawing.get("name") == TABLE:
+                found.setdefault(f"{scale}/{file.paper}", []).append(name)
+    return found
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:

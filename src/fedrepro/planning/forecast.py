@@ -218,7 +218,7 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
     """Return (multiplications of the network per example, its parameters, training examples)."""
     from fedrepro.networks.predict import network_of
 
-    folder = Path(plan.jobs.dataset(scenario.dataset))
+    folder = Path(plan.dataset(scenario.dataset))
     shape, classes, examples = FORMS.get(scenario.dataset.name, ((), 0, 0))
     if Path(folder, PREPARED_FILES[0]).exists():
         info = read_info(folder)

@@ -19,7 +19,7 @@ ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
     """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
-    keys = (f"{file.paper}/{name}" for name in file.parts(version, scale))
+    keys = file.parts(version, scale)
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
 
@@ -79,7 +79,7 @@ def write_board(
         FedreproError: if none of the leaderboard's figures and tables is in `reports`.
     """
     board, present = file.boards[version], parts_in(file, version, scale, reports)
-    keys = [f"{file.paper}/{name}" for name in file.parts(version, scale)]
+    keys = file.parts(version, scale)
     if not present:
         raise FedreproError(
             f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"

@@ -227,8 +227,8 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
 
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
-            prepared = load_prepared(plan.jobs.dataset(dataset))
-            file = plan.jobs.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
+            prepared = load_prepared(plan.dataset(dataset))
+            file = plan.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
             held = read_members(file, TRIAL, dataset, partition)
             one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
             more = {"skew": asdict(one.skew), "stand_in": prepared.stand_in}

@@ -11,7 +11,7 @@ import pytest
 
 from fedrepro.papers.arena import exhibits
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.plan import Plan, part_keys, tables_of_board
+from fedrepro.planning.plan import Exhibit, Plan
 
 RECORD = Path(__file__).parents[3] / "reports/record/paper/arena"
 POINT = ["model_name", "partition_name", "partition_alpha", "partition_clients"]
@@ -45,10 +45,14 @@ def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
 
 
+def tables(plan: Plan, version: str) -> list[Exhibit]:
+    return [plan.exhibit(key) for key in plan.files["arena"].parts(version, "paper")]
+
+
 def tried(plan: Plan, version: str) -> dict[tuple[str, str], set[float]]:
     """(label, parameter) -> its values in all parts."""
     found: dict[tuple[str, str], set[float]] = {}
-    for part in tables_of_board(plan, "arena", version):
+    for part in tables(plan, version):
         for measure in (measure for point in part.points for measure in point.measures):
             for setting, key in product(measure.settings, measure.chosen):
                 found.setdefault((measure.label, key), set()).add(setting[key])
@@ -58,10 +62,10 @@ def tried(plan: Plan, version: str) -> dict[tuple[str, str], set[float]]:
 def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     board = plan.files["arena"].boards["2"]
     assert (board.each_trial, board.supersedes) == (True, "1")
-    first, second = ([k.partition("-")[2] for k in part_keys(plan, "arena", v)] for v in "12")
+    first, second = ([t.name.partition("-")[2] for t in tables(plan, v)] for v in "12")
     assert first == second
     counts = {}
-    for point in (point for part in tables_of_board(plan, "arena", "2") for point in part.points):
+    for point in (point for part in tables(plan, "2") for point in part.points):
         assert point.scenario.training.values["epochs"] == 10
         for measure in point.measures:
             counts.setdefault(len(measure.settings), set()).add(measure.label)
@@ -102,7 +106,7 @@ def test_what_runs_in_both_is_not_computed_again(plan: Plan):
     runs = {
         version: {
             (str(point.scenario), run.method.token)
-            for part in tables_of_board(plan, "arena", version)
+            for part in tables(plan, version)
             for point in part.points
             for (label, _), run in point.runs.items()
             if label in ("FedAvg", "task arithmetic", "best client", "mean of probabilities")
