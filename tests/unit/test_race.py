@@ -298,12 +298,6 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
             {"partition": {"name": "iid", "validation": 20, "validation_at": "clients"}},
             "with validation_at: server",
         ),
-        ({"methods": fedavg(choose={"race": 41})}, "over 41 rounds, but a run ends after 40"),
-        ({"methods": fedavg(choose={"race": 8, "over": "best"})}, "leave out `over`"),
-        (
-            {"methods": fedavg(choose={"race": 8, "metric": "train_loss"})},
-            "decided by accuracy on server_validation, not by train_loss",
-        ),
         ({"methods": fedavg(rounds=[10, 20], training={})}, "run for one number of rounds"),
         ({"methods": [{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": "race"}]}, "has no rounds"),
         ({"methods": fedavg(until=1.0)}, "less than 1"),
@@ -321,7 +315,7 @@ def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
 def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     """Through planning, stage and summary, as an exhibit with a target has it."""
     rates = [0.003, 0.1, 0.03]
-    entry = fedavg(rounds=16, fraction=0.5, training={"lr": rates}, until=0.6, choose={"race": 8})
+    entry = fedavg(rounds=16, fraction=0.5, training={"lr": rates}, until=0.6)
     plan = planned(
         methods=entry,
         sweep={"partition.clients": [4]},
@@ -337,7 +331,7 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     found = summarise(exhibit, {run: table})
     winner = found.choice[found.choice["chosen"] == "true"].iloc[0]
     assert math.isnan(winner["stopped_at"])
-    assert sorted(found.choice["stopped_at"].dropna()) == [1, 2]
+    assert sorted(found.choice["stopped_at"].dropna()) == [2, 4]
     assert winner["value"] == "0.1"
     numbers = found.numbers.set_index(["metric", "split"])
     assert set(numbers["setting"]) == {winner["setting"]}

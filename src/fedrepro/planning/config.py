@@ -71,10 +71,7 @@ class Config(Strict):
         pattern="^[^\\x00]*$",
     )
     device: Literal["cpu", "cuda"] = key("cpu", "where training and matching run")
-    granularity: Granularity = Field(
-        default_factory=lambda: Granularity.model_validate({}),
-        description="how much one job does",
-    )
+    granularity: Granularity = key(Granularity, "how much one job does")
     checkpoint_seconds: float = key(
         20.0, "seconds between checkpoints of methods that run in rounds", ge=0, allow_inf_nan=False
     )
@@ -175,17 +172,17 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of all figures and tables defined for `scale`.
+        """Return the names, such as figure-2a, of all exhibits of `scale`; mistakes are included.
 
-        A scale is a size of experiments: tiny, quick or paper. Invalid definitions are included.
+        A scale is a size of experiments: tiny, quick or paper.
         """
-
-        def is_defined(name: str) -> bool:
-            scales: Any = self.written(name, scale).get("scales")
-            known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
-            return not known or scale in scales
-
-        return [name for name in self.exhibits if is_defined(name)]
+        scales: dict[str, Any] = {n: self.written(n, scale).get("scales") for n in self.exhibits}
+        known = {
+            name
+            for name, own in scales.items()
+            if isinstance(own, list | tuple) and all(one in SCALES for one in own)
+        }
+        return [name for name, own in scales.items() if name not in known or scale in own]
 
     def parts(self, version: str, scale: str) -> list[str]:
         """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
@@ -256,7 +253,6 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Return the checked `values` of a configuration; `where` names its file in errors."""
     return validated(Config, values, where)
 
 
@@ -268,22 +264,15 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
-    replace files of the package.
-
-    Args:
-        folder: read only the YAML files of this folder.
-        of: keys (paper/name) of figures and tables, if only their papers are needed.
-
-    Raises:
-        FedreproError: no file was found.
+    Files with mistakes are in `Papers.unread`; if there is no file at all it raises. Files in the
+    working folder's config/exhibits replace files of the package. With `folder` it reads the YAML
+    files of that folder alone, with `of`, keys of exhibits (paper/name), those papers alone.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
-        papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
+        papers = {*papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")}
         few = {key.partition("/")[0] for key in of}
-        wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
-        paths = {paper: exhibits_file(paper) for paper in wanted or papers}
+        paths = {p: exhibits_file(p) for p in sorted(few if few and few <= papers else papers)}
     if not paths:
         raise FedreproError(f"no exhibit files in {folder or OWN_EXHIBITS}; {BEGIN}")
     read: dict[str, ExhibitFile] = {}
@@ -350,10 +339,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any, where: str) -> T:
-    """Return `values` as an object of the pydantic class `model`.
-
-    Raise FedreproError with one sentence on the first problem; `where` is the file, for the error.
-    """
+    """Return `values` as an object of a pydantic class; an error is one sentence on `where`."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)

@@ -146,16 +146,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Find the scale and the figure or table that `target` means; return (scale, key).
+    """Return (scale, key) of a path such as reports/paper/pfnm/figure-2a.svg, or of a key.
 
-    The key, such as pfnm/figure-2a, is None if all selected figures and tables are meant.
-
-    Args:
-        target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
-        scale: the scale (tiny, quick or paper) if the target contains none.
-
-    Raises:
-        FedreproError: the target has neither form.
+    `scale` is taken if the target has none. The key is None if all selected exhibits are meant.
     """
     found = TARGET.fullmatch(target)
     if found and target:

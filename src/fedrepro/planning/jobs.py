@@ -120,11 +120,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
-
-    Raises:
-        FedreproError: the method does not name one known data set.
-    """
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
     if "public_inputs" not in method.component.meta["needs"]:
         return None
     name, known = method["public_data"], components("dataset")
@@ -251,11 +247,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; `where` names it in errors.
-
-    Raises:
-        FedreproError: a key or value is not one of a job.
-    """
+    """Build a job from the content of its json; `where` names it in errors."""
     known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}

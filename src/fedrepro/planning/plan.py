@@ -144,11 +144,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that are to be drawn according to config/config.yaml.
-
-        Raises:
-            FedreproError: the definition of one has a mistake.
-        """
+        """Return the exhibits that config/config.yaml asks for; raise if one has a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for error in self.files.unread.values():
@@ -255,10 +251,8 @@ class Plan:
         return [TrialBlock(at, at + size - 1) for at in range(0, trials, size)]
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run (a method on data and model) into ranges, one per file.
-
-        Successive halving needs one range of all trials, as the mean over them decides what stops.
-        """
+        """Divide the trials of a run (a method on data and model) into ranges, one per file."""
+        # in successive halving the mean over all trials decides what stops
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
     def _folders(self, run: Run, trials: int) -> list[str]:
@@ -371,10 +365,10 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
+    """Return a SHA-256 digest of the conditions of a leaderboard with these tables.
 
-    `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
-    all parameters and versions, numbers of trials, and selection rules, but not the methods.
+    Conditions are data, partitions, models and training with all parameters and versions, numbers
+    of trials, and selection rules, but not the methods.
     """
     lines = []
     for exhibit in parts:
@@ -387,14 +381,9 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Raise FedreproError if a leaderboard's data, models, trials or selection rules have changed.
+    """Raise FedreproError if a leaderboard's digest is not the one that its file has.
 
-    Args:
-        plan: the figures and tables of a scale; only scale paper is checked.
-        papers: the papers whose leaderboards are checked; None: all.
-
-    Raises:
-        FedreproError: the digest of these conditions is not the one in the leaderboard's file.
+    Only scale paper is checked, and only the leaderboards of `papers`, or if None all.
     """
     for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
         for version, board in plan.files[paper].boards.items():
