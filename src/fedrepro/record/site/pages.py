@@ -23,7 +23,7 @@ from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
-from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
+from fedrepro.numbers.verdicts import summary_sentences
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
@@ -56,9 +56,9 @@ SOURCE = re.compile(r"Source: .*", re.DOTALL)
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(report_data), vars(texts), globals()):
+    for names in (vars(summary_sentences), vars(report_data), vars(texts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
-    made.globals["same_bytes"] = same_bytes
+    made.globals |= {"same_bytes": same_bytes, "NEEDS": NEEDS, "render": render}
     made.filters |= {
         "along": texts.along,
         "num": texts.score_text,
@@ -118,24 +118,17 @@ def home(
 
     `answers` has the main finding of papers by name, `trees` the side bar's captions and pages.
     """
-    shown = [
-        board
-        for paper in reports.papers
-        for board in paper.boards
-        if not texts.superseded_by(board, paper.boards)
-    ]
+    shown = [b for p in reports.papers for b in p.boards if not texts.superseded_by(b, p.boards)]
     cards: list[dict[str, Any]] = []
     for paper in (paper for paper in reports.papers if not paper.boards):
         said = Markup(telling(answers.get(paper.name, "")))
         sentence = part("words", said) if said else verdict_summary(paper)
-        counts = settled_counts(paper.printed, paper.claims)
-        card = {"paper": paper, "picture": picture(paper), "sentence": sentence}
-        cards.append({**card, "counts": counts})
+        counts = summary_sentences.settled_counts(paper.printed, paper.claims)
+        cards.append({"paper": paper, "sentence": sentence, "counts": counts})
     return page(
         "home.md",
         board=texts.answer(shown[0]) if shown else {},
         reports=reports,
-        stand_ins=dict.fromkeys(note for paper in reports.papers for note in paper.stand_ins),
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
         guides=any("docs/using" in names for _, names in trees),
@@ -150,7 +143,8 @@ def picture(paper: Paper) -> ExhibitView | None:
 
 
 def verdict_summary(paper: Paper) -> str:
-    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
+    of_claims = summary_sentences.claim_counts(paper.claims)[:1]
+    return " ".join([*of_claims, *summary_sentences.printed_counts(paper.printed)[:2]])
 
 
 def telling(text: str) -> str:
@@ -166,11 +160,10 @@ def paper_page(
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
-    """Write the page of a paper: its finding, claims, figures and tables.
+    """Write the page of a paper: its finding `answer`, claims, figures and tables.
 
-    `answer` is the paper's main finding, by default a summary of verdicts. `details` are titles and
-    paths of pages of findings, `links` addresses of pages on a leaderboard's methods, by label, and
-    `guide` is the address of the page on how a leaderboard ranks methods.
+    `details` are titles and paths of pages of findings, `links` addresses of pages on a
+    leaderboard's methods, by label, and `guide` that of the page on how it ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide, "paper": paper}
     return page("paper.md", up="../", finding=Markup(answer or verdict_summary(paper)), **given)
@@ -232,9 +225,6 @@ def computed_on(shown: ExhibitView) -> str:
     return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"
 
 
-# --------------------------------------------------------------------------------------- methods
-
-
 def method_pages(reports: Reports) -> dict[str, str]:
     """Return {page: text} of methods, with one page for all controls; `index` lists the methods."""
     used: dict[str, list[tuple[Paper, str]]] = {}
@@ -263,33 +253,13 @@ def method_pages(reports: Reports) -> dict[str, str]:
 
 
 def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
-    known = KNOWN.get(item.name, {})
-    options = []
-    for param in item.own_params.values():
-        allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
-        default = "required" if param.required else render(param.default)
-        options.append((param.name, default, param.arg.unit, param.arg.doc + allowed))
     # a sign that is divided between two lines is one again; items of a list stay
     reference = [
         block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
         for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
     ]
-    return page(
-        "method.md",
-        up="../",
-        item=item,
-        kind=METHOD_KINDS[item.meta["kind"]],
-        title=title_of(item),
-        part=_bound(item),
-        known=known,
-        reference=docstring("\n\n".join(reference)),
-        formula=formula(known["formula"]) if "formula" in known else None,
-        about=about(item),
-        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
-        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
-        options=options,
-        used=used,
-    )
+    given = {"reference": docstring("\n\n".join(reference)), "part": _bound(item), "used": used}
+    return page("method.md", up="../", item=item, **given)
 
 
 def _bound(item: Component) -> bool:

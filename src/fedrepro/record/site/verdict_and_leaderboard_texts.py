@@ -23,9 +23,7 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     BOUND,
     NO_PLACE,
     by_reading,
-    reasons,
     standing,
-    word_of,
 )
 from fedrepro.record.site.report_data import BoardView
 
@@ -84,18 +82,13 @@ def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
         rows.setdefault(style.row, {style.row: styles[style.row]})[word] = style
-    return [
-        (
-            words,
-            [
-                (f"{word}, of {of}" if len(words) > 1 else f"of {of}", known[word].means)
-                for word in words
-                for of, known in KINDS.items()
-                if word in known
-            ],
-        )
-        for words in rows.values()
-    ]
+    found = []
+    for words in rows.values():
+        pairs = [(word, of) for word in words for of in KINDS if word in KINDS[of]]
+        told = [f"{word}, of {of}" if len(words) > 1 else f"of {of}" for word, of in pairs]
+        means = (KINDS[of][word].means for word, of in pairs)
+        found.append((words, [*zip(told, means, strict=True)]))
+    return found
 
 
 def glossary_table() -> str:
@@ -106,9 +99,6 @@ def glossary_table() -> str:
         lines.append(f"| {', '.join(words)} | {told} |")
     lines += [f"| {term} | {meaning} |" for term, meaning in WORDS["terms"].items()]
     return "\n".join(lines) + "\n"
-
-
-# ------------------------------------------------------------------------------- printed values
 
 
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
@@ -147,12 +137,8 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
     return (word, known, " — ".join(sentences)) if word else None
 
 
-def printed_cells(row: Row) -> dict[str, Any]:
-    """Return texts that pages show of a row of printed.csv, by key.
-
-    The keys are "cell" (its place), "method", "number" (its metric), "printed", "ours", "reasons"
-    and "verdict", a triple (verdict with its remarks, style, verdict alone).
-    """
+def printed_cells(row: Row) -> list[str]:
+    """Return texts of a row of printed.csv: its place, method, metric, the paper's value, ours."""
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
@@ -163,15 +149,13 @@ def printed_cells(row: Row) -> dict[str, Any]:
         around = f" ± {form(float(spread))}" if spread not in ("", "nan") else ""
         return form(float(value)) + around
 
-    return {
-        "cell": ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
-        "method": row["method"],
-        "number": f"{row['split']} {number}".strip() if number == "accuracy" else number,
-        "printed": told(row["printed"], row.get("printed_sd", "")),
-        "ours": told(row["mean"], row.get("sd", "")),
-        "verdict": (word_of(row), PRINTED.get(verdict_of(row), UNKNOWN), verdict_of(row)),
-        "reasons": reasons(row),
-    }
+    return [
+        ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
+        row["method"],
+        f"{row['split']} {number}".strip() if number == "accuracy" else number,
+        told(row["printed"], row.get("printed_sd", "")),
+        told(row["mean"], row.get("sd", "")),
+    ]
 
 
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
@@ -188,9 +172,6 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
             dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
     return by_exhibit
-
-
-# ---------------------------------------------------------------------------------------- claims
 
 
 def remarks(head: Row) -> str:
@@ -233,9 +214,8 @@ def _unit_of(row: Row) -> tuple[float, str]:
 
 def interval(row: Row) -> str:
     """Write the value and interval of a claims.csv row, such as "2.5 points (2.4 to 2.6)"."""
-    level = ""
-    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
-        level = f", at {100 * float(row['confidence']):.4g} %"
+    usual = row["confidence"] in ("", f"{CONFIDENCE:g}")
+    level = "" if usual else f", at {100 * float(row['confidence']):.4g} %"
     factor, unit = _unit_of(row)
     value, low, high = (factor * float(row[end] or "nan") for end in ("value", "low", "high"))
     half = (high - low) / 2
@@ -257,8 +237,7 @@ def interval(row: Row) -> str:
 
 
 def _with_unit(text: str, unit: str) -> str:
-    one = text == "1" or text.endswith(" 1")
-    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if one else unit)
+    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if text.split()[-1] == "1" else unit)
 
 
 def _bounds(row: Row) -> list[str]:
@@ -274,15 +253,11 @@ def bound_text(row: Row) -> str:
     return _with_unit(text, _unit_of(row)[1]) if count else text
 
 
-# ---------------------------------------------------------------------------------- leaderboards
-
-
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
     """Return the key of the complete leaderboard in `others` that supersedes `shown`, or ""."""
     version = shown.key.partition("/")[2]
-    whole = [other for other in others if not other.about["missing"]]
-    later = (b.key for b in whole if b.about["board"].get("supersedes") == version)
-    return next(later, "")
+    later = (b for b in others if b.about["board"].get("supersedes") == version)
+    return next((board.key for board in later if not board.about["missing"]), "")
 
 
 def along(score: Any) -> float:
@@ -305,35 +280,30 @@ def answer(shown: BoardView) -> dict[str, Any]:
     or the first. line: the method to beat, such as the best client. above: pairs (data set, methods
     shown to beat it). at: its score.
     """
-    line = shown.about["board"]["line"]
-    table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
+    line, table = shown.about["board"]["line"], shown.table
+    table = table[table["starts"] == table["starts"].iloc[0]]
     rivals = table[table["class"] != "reference"]
     if rivals["group"].isna().all():
         return {}
-    columns = [
-        ("all data sets" if data == ALL else str(data), rows)
+    columns = {
+        "all data sets" if data == ALL else str(data): rows
         for data, rows in rivals.groupby("data", sort=False)
-    ]
+    }
     better = f"beside_{line.replace(' ', '_')}"
     leaders = []
     for kind in rivals["class"].unique():
-        groups = []
-        for data, rows in columns:
-            own = rows[rows["class"] == kind]
-            first = own[own["group"] == 1]
-            names = first["method"].tolist()
-            groups.append(
-                (0 < len(names) < len(own), data, names, score_text(first["score"].max()))
-            )
-        _, data, names, score = next((group for group in groups if group[0]), groups[0])
-        leaders += [(kind, data, names, score)] if names else []
+        each = [(data, rows[rows["class"] == kind]) for data, rows in columns.items()]
+        groups = [(data, own, own[own["group"] == 1]) for data, own in each]
+        data, _, first = next((g for g in groups if 0 < len(g[2]) < len(g[1])), groups[0])
+        if len(first):
+            leaders.append((kind, data, first["method"].tolist(), score_text(first["score"].max())))
     last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "paper": shown.key.partition("/")[0],
-        "data": [data for data, _ in columns],
+        "data": [*columns],
         "picture": last[last["class"] != "reference"],
         "leaders": leaders,
-        "above": [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns],
+        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in columns.items()],
         "line": line,
         "at": score_of(line, last),
     }
@@ -342,11 +312,9 @@ def answer(shown: BoardView) -> dict[str, Any]:
 def made_from(about: Mapping[str, Any]) -> str:
     """Write how many tables a leaderboard's json `about` has, and its scenarios without a score."""
     whole = len(about["parts"]) + len(about["missing"])
-    text = f"Made from {len(about['parts'])} of {whole} exhibits."
-    if about["without_score"]:
-        names = "; ".join(about["without_score"])
-        text += f" Without a score, since baseline and ceiling are too near: {names}."
-    return text
+    names = "; ".join(about["without_score"])
+    lost = f" Without a score, since baseline and ceiling are too near: {names}." if names else ""
+    return f"Made from {len(about['parts'])} of {whole} exhibits.{lost}"
 
 
 def notes_on(rows: Any) -> str:
