@@ -18,8 +18,8 @@ from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import BoardData, BoardRow, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Exhibit, Plan, ground_of, require_frozen
-from fedrepro.record.leaderboards import write_board
+from fedrepro.planning.plan import Exhibit, Plan, require_frozen
+from fedrepro.record.record_results import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by
@@ -281,8 +281,8 @@ def tables_of_board(plan: Plan) -> list[Exhibit]:
 
 
 def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
-    require_frozen(plan)
-    assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan))
+    assert all(board.ground for board in plan.files["arena"].boards.values())
+    require_frozen(plan, "arena")
 
 
 def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
@@ -294,9 +294,9 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
         return Plan(Config(), {"arena": own}, "paper")
 
     with pytest.raises(FedreproError, match="add it as arena/2"):
-        require_frozen(changed(trials=6))
+        require_frozen(changed(trials=6), "arena")
     methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
-    require_frozen(changed(methods=methods))
+    require_frozen(changed(methods=methods), "arena")
 
 
 def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
@@ -363,7 +363,7 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
     for made, keys in ((plan, ["arena/rounds"]), (once, parts)):
         assert all("mine" in {m.label for m in made.exhibit(key).measures} for key in keys)
     assert not once.without
-    require_frozen(once)
+    require_frozen(once, "arena")
     sent = exhibit_file_of(file, {"name": "fedavg", "rounds": 20})
     with pytest.raises(FedreproError, match="compares methods of one exchange"):
         Plan(Config(), {"arena": sent}, "paper").exhibit(min(parts))

@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
     made = Plan(Config(), files, "paper")
     require_printed(made)
-    require_frozen(made)
+    require_frozen(made, "arena")
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
     unread.with_name("fedavg.yaml").unlink()
     files = load_exhibits()
@@ -99,7 +99,7 @@ def test_printed_values_and_boards_of_others_are_checked_as_before():
     require_printed(printed)
     key = FILES["arena"].parts("1", "paper")[0]
     made = Plan(Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
-    require_frozen(made)
+    require_frozen(made, "arena")
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
         made.exhibit(key)
 

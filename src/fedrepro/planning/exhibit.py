@@ -221,7 +221,7 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
     names = _case_names(settings)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
-        entries, case = settings.components(key), settings.cases.get(key or "")
+        entries, case = settings.components(key), settings.case(key)
         measures = () if tuned else exhibit_methods(settings, key, {})
         for combination in itertools.product(*settings.sweep.values()):
             values: dict[str, dict[str, Any]] = {}
@@ -246,13 +246,8 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
                     listed = isinstance(full, tuple | bool | None)
                     shown[name] = render(full) if listed else value
             own = measures or exhibit_methods(settings, key, values.get(TUNE, {}))
-            trials = {
-                one.label: (case and case.trials_of.get(one.label))
-                or one.trials
-                or (case and case.trials)
-                or settings.trials
-                for one in own
-            }
+            usual, of = case.trials or settings.trials, case.trials_of
+            trials = {one.label: of.get(one.label) or one.trials or usual for one in own}
             yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
 
 

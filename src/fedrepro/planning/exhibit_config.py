@@ -60,10 +60,7 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class, with a `description` and limits such as ge=1.
-
-    A `default` of `...` makes it required; it may also be a type, such as list, for an empty value.
-    """
+    """Declare a key of a configuration class; `...` is required, list stands for an empty one."""
     kind = "default_factory" if isinstance(default, type) else "default"
     return Field(**{kind: default}, description=description, **bounds)
 
@@ -295,15 +292,17 @@ class ExhibitSettings(Strict):
             )
         return self
 
-    def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
+    def case(self, key: str | None) -> Case:
+        return Case(label="") if key is None else self.cases[key]
+
+    def components(self, case: str | None) -> dict[str, ComponentEntry]:
         """Return configurations by kind (dataset, model, …), changed for the scenario `case`.
 
         `case` is the key of one of several scenarios compared, or None. Simulations have none.
         """
         by_kind: dict[str, ComponentEntry] = {}
         for kind in SCENARIO:
-            base = getattr(self, kind)
-            changes = {} if case is None else getattr(self.cases[case], kind)
+            base, changes = getattr(self, kind), getattr(self.case(case), kind)
             if base is not None:
                 by_kind[kind] = base.changed(changes)
             elif kind == GRAPH and "name" in changes:
@@ -332,9 +331,10 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks."""
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
-    merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
+    for key in merged.keys() & {"title", "caption"}:
+        merged[key] = " ".join(merged[key].split())
     if "notes" in merged:
-        merged["notes"] = [text(note) for note in merged["notes"]]
+        merged["notes"] = [" ".join(note.split()) for note in merged["notes"]]
     return merged
 
 
@@ -346,8 +346,3 @@ def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
 def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
     """Return a copy of a component's configuration with another label or other parameters."""
     return {**other, **({"label": label} if label else {}), **changes}
-
-
-def text(sentence: str) -> str:
-    """Join the lines of a sentence that is written over several lines of a source file."""
-    return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

@@ -174,13 +174,13 @@ def exhibit_methods(
 
     `at` are values of swept parameters of fine-tuning.
     """
-    case_entry = settings.cases[case] if case is not None else None
-    shared = settings.parameters | (case_entry.parameters if case_entry else {})
+    case_entry = settings.case(case)
+    shared = settings.parameters | case_entry.parameters
     known = {key: None for item in components("method").values() for key in item.params}
     for key in shared:  # those of a file need not be in each exhibit
         if key not in known:
             raise unknown("parameter", key, known, "`parameters`")
-    usual = (case_entry and case_entry.measure_every) or settings.measure_every
+    usual = case_entry.measure_every or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
@@ -193,10 +193,7 @@ def exhibit_methods(
             by_label[measure.label] = measure
         return by_label
 
-    measures = made(settings.methods)
-    if case_entry is None:
-        return tuple(measures.values())
-    added = made(case_entry.methods)
+    measures, added = made(settings.methods), made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}'")

@@ -130,10 +130,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
         for run in exhibit.runs
-        if run.scenario is not None
-        and run.method.component.meta["better_of_one_start"]
-        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
-        and not run.scenario.training["shared_init"]
+        if run.scenario and run.method.component.meta["better_of_one_start"]
+        # without hidden units starts do not matter
+        if run.scenario.model.name != "logistic" and not run.scenario.training["shared_init"]
     }
     ends = {(n, plan.blocks_of(run, n)[-1].last + 1) for run, n in exhibit.trials.items()}
     whole = [
@@ -170,8 +169,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is a client's number of examples. Its round has the minibatches, of the batch size of
-    `training`, that parameters of `method` give (the mean of several), or else whole epochs.
+    A client with `held` examples takes the minibatches that parameters of `method` give, of the
+    batch size of `training`, or else whole epochs.
     """
     values: Any = method.values
     listed = [

@@ -44,21 +44,6 @@ T = TypeVar("T")
 AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
-def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan a figure or table; raise if on a one-shot leaderboard a method has several rounds."""
-    exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
-    for method in (s.method for m in exhibit.measures for s in m.settings if board in file.boards):
-        rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
-        if rounds > 1:
-            others = [n for n in file.names(scale) if n.partition("-")[0] not in file.boards]
-            raise FedreproError(
-                f"{file.paper}/{board} compares methods of one exchange, and method "
-                f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
-                + "".join(f", or compare it in {file.paper}/{n}" for n in others[:1])
-            )
-    return exhibit
-
-
 class Plan:
     """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
@@ -79,8 +64,7 @@ class Plan:
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
         whole = {k: v.model_copy(update={"also": also[k]}) for k, v in files.items()}
         self.files = Papers(whole, self.mistaken)
-        self.config = config
-        self.scale = scale
+        self.config, self.scale = config, scale
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
@@ -107,19 +91,31 @@ class Plan:
                 self.broken |= {key: why for key in exhibits if (why := errors[0])}
         # Defaults may name labels of some exhibits only, so those of all count; labels that one of
         # those without a mistake does not know may be of one that has one.
-        if not mistaken:
-            labels = {measure.label for one in exhibits.values() for measure in one.measures}
-            for key, exhibit in exhibits.items():
-                cases = exhibit.settings.cases.values()
-                for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
-                    for label in by_label.keys() - labels:
-                        where = f"trials_of of {key}, {file.place}"
-                        self.broken[key] = unknown("method", label, labels, where)
+        labels = {measure.label for one in exhibits.values() for measure in one.measures}
+        for key, exhibit in exhibits.items() if not mistaken else ():
+            cases = (case.trials_of for case in exhibit.settings.cases.values())
+            for label in {*exhibit.settings.trials_of}.union(*cases) - labels:
+                where = f"trials_of of {key}, {file.place}"
+                self.broken[key] = unknown("method", label, labels, where)
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str, key: str) -> Exhibit:
         def with_methods(also: list[dict[str, Any]]) -> Exhibit:
-            return _fitting(file.model_copy(update={"also": also}), name, self.scale)
+            made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
+            board = name.partition("-")[0]
+            settings = (setting for measure in made.measures for setting in measure.settings)
+            for method in (setting.method for setting in settings if board in file.boards):
+                rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
+                if rounds > 1:
+                    known = (
+                        n for n in file.names(self.scale) if n.split("-")[0] not in file.boards
+                    )
+                    other = next((f", or compare it in {file.paper}/{n}" for n in known), "")
+                    raise FedreproError(
+                        f"{file.paper}/{board} compares methods of one exchange, and method "
+                        f"'{method.name}' runs for {rounds} rounds: give it rounds: 1{other}"
+                    )
+            return made
 
         exhibit, fitting = with_methods([]), list[dict[str, Any]]()
         for entry in file.also:
@@ -149,12 +145,12 @@ class Plan:
         if wanted in ("all", "headline"):
             for error in self.files.unread.values():
                 raise error
-            for key, error in self.broken.items():
-                paper, _, name = key.partition("/")
-                if wanted == "all" or self.files[paper].written(name, self.scale).get("headline"):
-                    raise error
-            exhibits = self.exhibits.values()
-            wanted = [e.key for e in exhibits if wanted == "all" or e.settings.headline]
+            names = ((file, n) for file in self.files.values() for n in file.names(self.scale))
+            wanted = [
+                f"{file.paper}/{name}"
+                for file, name in names
+                if wanted == "all" or file.written(name, self.scale).get("headline")
+            ]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def exhibit(self, key: str) -> Exhibit:
@@ -198,8 +194,6 @@ class Plan:
             if run.scenario and run.scenario.graph
             if (clients := clients_of(run.scenario.partition)) is not None
         )
-
-    # --------------------------------------------------------------------------- files and jobs
 
     def job(self, folder: str) -> Job:
         """Return the job (process) that writes to `folder`; raise if no figure needs it."""
@@ -361,39 +355,27 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
     return found
 
 
-# ----------------------------------------------------------------------------- leaderboards
+def require_frozen(plan: Plan, paper: str) -> None:
+    """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
 
-
-def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of the conditions of a leaderboard with these tables.
-
-    Conditions are data, partitions, models and training with all parameters and versions, numbers
-    of trials, and selection rules, but not the methods.
+    It is a SHA-256 digest of data, partitions, models and training with all parameters and
+    versions, numbers of trials, and selection rules, but not the methods.
     """
-    lines = []
-    for exhibit in parts:
-        rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
-        for point in exhibit.points:
-            scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
-            trials = sorted(set(point.trials.values()))
-            lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-
-
-def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Raise FedreproError if a leaderboard's digest is not the one that its file has.
-
-    Only scale paper is checked, and only the leaderboards of `papers`, or if None all.
-    """
-    for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
-        for version, board in plan.files[paper].boards.items():
-            parts = plan.files[paper].parts(version, plan.scale)
-            if plan.broken.keys() & parts:
-                continue  # `Plan.exhibit` raises its error
-            digest = ground_of(map(plan.exhibit, parts))
-            if board.ground and digest != board.ground:
-                raise FedreproError(
-                    f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
-                    f"digest is {digest}, written is {board.ground}); results on two grounds do "
-                    f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
-                )
+    file = plan.files[paper]
+    for version, board in file.boards.items() if plan.scale == "paper" else ():
+        parts, lines = file.parts(version, plan.scale), []
+        if plan.broken.keys() & parts:
+            continue  # `Plan.exhibit` raises its error
+        for exhibit in map(plan.exhibit, parts):
+            rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+            for point in exhibit.points:
+                scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
+                trials = sorted(set(point.trials.values()))
+                lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
+        digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+        if board.ground and digest != board.ground:
+            raise FedreproError(
+                f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
+                f"digest is {digest}, written is {board.ground}); results on two grounds do "
+                f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
+            )

@@ -55,8 +55,14 @@ from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.record.leaderboards import parts_in, write_board
-from fedrepro.record.record_results import RECORD, Recorded, drawn_keys, record
+from fedrepro.record.record_results import (
+    RECORD,
+    Recorded,
+    drawn_keys,
+    parts_in,
+    record,
+    write_board,
+)
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log_and_gpu_lock import log

@@ -36,8 +36,17 @@ from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
-from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
-from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_kept
+from fedrepro.record.record_results import (
+    ENTRY,
+    RECORD,
+    REPORTS,
+    VERDICT,
+    digests_of,
+    entries_folder,
+    read_drawn,
+    write_board,
+    write_kept,
+)
 from fedrepro.stages.figures_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
 

@@ -23,6 +23,7 @@ from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
+from fedrepro.numbers.leaderboard import HERE
 from fedrepro.numbers.verdicts import summary_sentences
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
@@ -43,11 +44,6 @@ END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 KNOWN = texts.page_data("methods.yaml")
 SIZE = 17.0  # of letters, in pixels
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
-SENDS = {
-    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
-    "federated": "In every round the chosen clients receive the global model and send theirs.",
-    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
-}
 MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
 BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 SOURCE = re.compile(r"Source: .*", re.DOTALL)
@@ -58,7 +54,8 @@ def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
     for names in (vars(summary_sentences), vars(report_data), vars(texts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
-    made.globals |= {"same_bytes": same_bytes, "NEEDS": NEEDS, "render": render}
+    made.globals |= {"same_bytes": same_bytes, "render": render, "HERE": HERE}
+    made.globals |= {"NEEDS": NEEDS, "METHOD_KINDS": METHOD_KINDS}
     made.filters |= {
         "along": texts.along,
         "num": texts.score_text,
@@ -204,20 +201,6 @@ def exhibit_title(paper: Paper, name: str) -> str:
     return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
-def origin_rows(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (title, text) on how a result was made: revision, machine, package versions."""
-    rows = []
-    drawn = ("Drawn", about.get("drawn", about))
-    for what, made in (*(("Computed", one) for one in about["computed"]), drawn):
-        versions = ", ".join(f"{name} {text}" for name, text in made.get("versions", {}).items())
-        origin = f"at revision {made.get('revision', 'unknown')}"
-        if "machine" in made:
-            cores, cpu = made["machine"]["cores"], made["machine"]["cpu"]
-            origin += f", on {made['device']} of a machine with {cores} cores ({cpu})"
-        rows.append((what, f"{origin}; {versions}"))
-    return rows
-
-
 def computed_on(shown: ExhibitView) -> str:
     """Write the processors and devices that computed a figure or table, or "not recorded"."""
     known = shown.files.run.get("machines", ())
@@ -235,20 +218,12 @@ def method_pages(reports: Reports) -> dict[str, str]:
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
     texts = {name: _page(item, used.get(name, [])) for name, item in methods.items()}
     bounds = [Markup(text) for name, text in texts.items() if _bound(methods[name])]
-    kinds: dict[str, list[tuple[str, str, str]]] = {}
-    for name, item in methods.items():
-        listed = (_near(name), title_of(item), about(item)[0])
-        kinds.setdefault(item.meta["kind"], []).append(listed)
-    groups = [
-        (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
-        for kind, members in kinds.items()
-    ]
-    called = [
-        (known.name, _near(known.method), title_of(methods[known.method]), known.words)
-        for known in names_of_field(methods)
-    ]
+    kinds: dict[str, list[Component]] = {}
+    for item in methods.values():
+        kinds.setdefault(item.meta["kind"], []).append(item)
+    called = list(names_of_field(methods))
     shared = {"bounds": page("bounds.md", bounds=bounds)}
-    shared["index"] = page("methods.md", kinds=groups, called=called)
+    shared["index"] = page("methods.md", kinds=kinds, called=called, methods=methods)
     return {name: text for name, text in texts.items() if not _bound(methods[name])} | shared
 
 
@@ -266,7 +241,7 @@ def _bound(item: Component) -> bool:
     return item.meta["kind"] in ("control", "simulation")
 
 
-def _near(name: str) -> str:
+def near(name: str) -> str:
     return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
 
 
@@ -279,7 +254,7 @@ def links_of(reports: Reports) -> dict[str, str]:
     boards = (paper for paper in reports.papers if paper.boards)
     shown = (exhibit for paper in boards for exhibit in paper.exhibits.values())
     methods = (method for exhibit in shown for method in exhibit.about["methods"])
-    return {method["label"]: f"methods/{_near(method['name'])}" for method in methods}
+    return {method["label"]: f"methods/{near(method['name'])}" for method in methods}
 
 
 def about(item: Component) -> tuple[str, str]:
@@ -314,11 +289,7 @@ def escaped(text: str, signs: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`.
-
-    Raises:
-        ValueError: if `text` is not a formula that matplotlib can read.
-    """
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

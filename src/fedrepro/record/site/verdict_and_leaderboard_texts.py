@@ -16,15 +16,10 @@ import yaml
 
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
-from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
+from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.summary_sentences import (
-    BOUND,
-    NO_PLACE,
-    by_reading,
-    standing,
-)
+from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, by_reading, standing
 from fedrepro.record.site.report_data import BoardView
 
 Row = Mapping[str, str]
@@ -52,27 +47,9 @@ PRINTED, CLAIMS, BOARD = (
 )
 KINDS = {"a printed value": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
 UNKNOWN = VerdictStyle("·", "grey", "")
-LABELS = {
-    "exact": "a count, and exact",
-    "identity": "follows from how the method is defined",
-    "ours": "the sentence names no outcome, so that what is judged is ours",
-}
 DIFFERENCE = re.compile(r"^(change|spread|gain) of | minus ")
 SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of numbers from 0 to 1
 UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
-# columns of other usual tests, and of one that selects settings in each trial
-OTHERWISE = {
-    "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
-    "group_nemenyi": "Nemenyi's test",
-    "group_settings_chosen_in_each_trial": "this test with settings selected in each trial",
-}
-# words on rows, if entries of others are among them
-COMPUTED = {
-    HERE: "by whoever made this page",
-    VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
-    "bytes",
-    REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
-}
 LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
@@ -177,7 +154,7 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
 def remarks(head: Row) -> str:
     """Write why a claim has its verdict; `head` is the claim's first row in claims.csv."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
-    notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
+    notes = "; ".join(filter(None, [WORDS["labels"].get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
 
 
@@ -327,7 +304,7 @@ def notes_on(rows: Any) -> str:
     for drawn, members in scored.groupby("drawn_again", sort=False):
         kinds = f" ({', '.join(members['class'].unique())})"
         ranges.append(f"{drawn} are drawn again" + kinds * (rows["drawn_again"].nunique() > 1))
-    for column, test in OTHERWISE.items():
+    for column, test in WORDS["tests"].items():
         for kind, members in grouped.groupby("class", sort=False):
             first, other = (members[members[name] == 1]["method"] for name in ("group", column))
             if set(first) != set(other):
