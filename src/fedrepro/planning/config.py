@@ -264,7 +264,7 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`; if there is no file at all it raises. Files in the
+    Files with mistakes are in `Papers.unread`; it raises if it finds none at all. Files in the
     working folder's config/exhibits replace files of the package. With `folder` it reads the YAML
     files of that folder alone, with `of`, keys of exhibits (paper/name), those papers alone.
     """

@@ -196,7 +196,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
     first, second = (SIDE.fullmatch((match and match[of]) or "") for of in ("first", "second"))
     if not match or not first:
-        raise _wrong(asked, "is no question; record/recorded_numbers.py says how to ask")
+        raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
     ours = second is not None and second["method"] == PRINT
     if second is not None:
