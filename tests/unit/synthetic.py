@@ -134,8 +134,8 @@ def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> No
     """Seconds for every local model below an exhibit."""
     for run, trials in made.exhibit(key).trials.items():
         for block in made.blocks(trials) if run.every is None else ():
-            for path in map(Path, folders_of(made.jobs.local(run.scenario, block))):
-                clients = made.jobs.job(str(path.parent)).clients
+            for path in map(Path, folders_of(made.local(run.scenario, block))):
+                clients = made.job(str(path.parent)).clients
                 models = [(t, j) for t in block for j in clients]
                 write_times(path.with_name("timings.parquet"), models, seconds)
 

@@ -17,8 +17,8 @@ from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import BoardData, BoardRow, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Plan, ground_of, part_keys, require_frozen, tables_of_board
-from fedrepro.record.leaderboards import write_board
+from fedrepro.planning.plan import Exhibit, Plan, require_frozen
+from fedrepro.record.record_results import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by
@@ -262,8 +262,8 @@ def plan() -> Plan:
 
 
 def test_the_ground_is_as_it_is_written_and_a_changed_one_is_refused(plan: Plan) -> None:
-    require_frozen(plan)
-    assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan, "arena", "1"))
+    assert all(board.ground for board in plan.files["arena"].boards.values())
+    require_frozen(plan, "arena")
     file, name = plan.files["arena"], "1-perceptron"
 
     def changed(**settings: object) -> Plan:
@@ -272,9 +272,9 @@ def test_the_ground_is_as_it_is_written_and_a_changed_one_is_refused(plan: Plan)
         return Plan(Config(), {"arena": own}, "paper")
 
     with pytest.raises(FedreproError, match="add it as arena/2"):
-        require_frozen(changed(trials=6))
+        require_frozen(changed(trials=6), "arena")
     methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
-    require_frozen(changed(methods=methods))
+    require_frozen(changed(methods=methods), "arena")
 
 
 def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
@@ -324,7 +324,7 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
         return Plan(Config(also={"arena": [entry]}), {"arena": file}, "paper")
 
     plan, once = planned(20), planned(1)
-    parts = set(part_keys(plan, "arena", "1"))
+    parts = set(plan.files["arena"].parts("1", "paper"))
     assert {key for key, label in plan.without if label == "mine"} >= parts
     told = str(plan.without[min(parts), "mine"])
     assert told.startswith("arena/1 compares methods of one exchange, and method 'fedavg' runs for")
@@ -333,7 +333,11 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
     for made, keys in ((plan, ["arena/rounds"]), (once, parts)):
         assert all("mine" in {m.label for m in made.exhibit(key).measures} for key in keys)
     assert not once.without
-    require_frozen(once)
+    require_frozen(once, "arena")
     sent = exhibit_file_of(file, {"name": "fedavg", "rounds": 20})
     with pytest.raises(FedreproError, match="compares methods of one exchange"):
         Plan(Config(), {"arena": sent}, "paper").exhibit(min(parts))
+
+
+def tables_of_board(plan: Plan) -> list[Exhibit]:
+    return [plan.exhibit(key) for key in plan.files["arena"].parts("1", "paper")]

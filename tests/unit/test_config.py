@@ -24,7 +24,7 @@ from fedrepro.planning.config import (
     require_yaml,
     table_names,
 )
-from fedrepro.planning.plan import Plan, require_frozen, tables_of_board
+from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.stages.figures_and_pages import draw_board as board
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,6 @@ def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
     files = load_exhibits()
     readable = {path.parent.name for path in ROOT.glob("src/fedrepro/papers/*/exhibits.yaml")}
     assert set(files) == readable
-    assert set(files.of_default) == set(files.unread)  # who asks for the default set is told
     for paper in files.unread:
         with pytest.raises(FedreproError, match=r"\.py cannot be read \(KeyError: 'exhibits'\)"):
             files[paper]
@@ -249,7 +248,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
     made = Plan(Config(), files, "paper")
     require_printed(made)
-    require_frozen(made)
+    require_frozen(made, "arena")
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
     unread.with_name("fedavg.yaml").unlink()
     files = load_exhibits()
@@ -278,11 +277,11 @@ def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_i
 def test_printed_values_and_boards_of_others_are_checked_as_before():
     printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
     require_printed(printed)
-    name = FILES["arena"].parts("1", "paper")[0]
-    made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
-    require_frozen(made)
+    key = FILES["arena"].parts("1", "paper")[0]
+    made = Plan(Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
+    require_frozen(made, "arena")
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
-        tables_of_board(made, "arena", "1")
+        made.exhibit(key)
 
 
 HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"

@@ -22,6 +22,7 @@ from contract import (
     suited,
 )
 from exact import read_kept
+from fedrepro.stages.user_models.check_method import check_method, methods_of
 from problems import problem
 
 from fedrepro.api import NEEDS
@@ -30,7 +31,6 @@ from fedrepro.core import plugins
 from fedrepro.core.registry import components
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.stages.user_models import method_contract as held
-from fedrepro.stages.user_models.check_method import check_method, methods_of
 from fedrepro.training.federation.clients import Clients, GraphNodes
 
 LEARNS = read_kept("learns.yaml")

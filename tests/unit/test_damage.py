@@ -57,7 +57,7 @@ def make_run():
 
 def kinds_of_results(plan):
     one, two = (plan.exhibit(key) for key in KEYS)
-    folder = Path(plan.jobs.dataset(one.points[0].scenario.dataset))
+    folder = Path(plan.dataset(one.points[0].scenario.dataset))
 
     def everything():
         prepared = load_prepared(folder)
@@ -67,10 +67,10 @@ def kinds_of_results(plan):
     paths = [folder / name for name in PREPARED_FILES]
     yield from ((path, everything, paths) for path in paths)
     block = plan.blocks(2)[0]
-    paths = [Path(plan.jobs.partition(*pair, block)) for pair in plan.partitions(KEYS)]
+    paths = [Path(plan.partition(*pair, block)) for pair in plan.partitions(KEYS)]
     yield paths[0], lambda: read_partition(paths[0], 0), paths
     scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
-    local, other = ([Path(p) for p in folders_of(plan.jobs.local(s, block))] for s in scenarios)
+    local, other = ([Path(p) for p in folders_of(plan.local(s, block))] for s in scenarios)
     yield local[0], lambda: read_models(local, [0, 1]), other
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]

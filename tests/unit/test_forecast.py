@@ -72,7 +72,7 @@ def test_examples_are_counted_over_all_classes_of_prepared_data():
     sizes = {"train": 7, "validation": 0, "test": 2}
     x = {name: np.zeros((n, 8, 8), "f") for name, n in sizes.items()}
     y = {split: np.arange(len(rows)) % 2 for split, rows in x.items()}
-    folder = plan().jobs.dataset(scenario.dataset)
+    folder = plan().dataset(scenario.dataset)
     write_prepared(folder, Arrays(x, y, 1.0, (8, 8), ("a", "b")), scenario.dataset, {})
     assert _network(plan(), scenario)[2] == 7
     assert of(f"reports/tiny/{KEY}.svg").jobs["train"] > 0

@@ -60,11 +60,11 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
         assert exhibit.settings.model_dump_json()
         assert {*exhibit.swept, *exhibit.shown}.isdisjoint(["method"])
     for dataset, partition in plan.partitions(list(plan.exhibits)):
-        plan.jobs.partition(dataset, partition, plan.blocks(1)[0])
+        plan.partition(dataset, partition, plan.blocks(1)[0])
     for run, trials in (one for e in plan.exhibits.values() for one in e.trials.items()):
         if run.every is None and run.scenario and run.scenario.clients < 100:
             for block in plan.blocks(trials)[:5]:
-                assert plan.job(plan.jobs.run(run, block)).models
+                assert plan.job(plan.run(run, block)).models
     return plan
 
 

@@ -214,11 +214,11 @@ def partitions_of(made: Plan) -> list[str]:
     """Make the partitions of two exhibits as the workflow makes them."""
     (block,) = made.blocks(2)
     for dataset, partition in (found := made.partitions([*KEYS, KEYS[0]])):
-        folder = Path(made.jobs.dataset(dataset))
+        folder = Path(made.dataset(dataset))
         if not folder.exists():
             write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
         table = build_partition(partition, load_prepared(folder), range(2), 0)
-        write_partition(made.jobs.partition(dataset, partition, block), table, {})
+        write_partition(made.partition(dataset, partition, block), table, {})
     assert list(found.values()) == [[KEYS[0]], [KEYS[0]], [KEYS[1]], [KEYS[1]]]
     return [partition.token for _, partition in found]
 

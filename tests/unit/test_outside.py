@@ -157,7 +157,7 @@ def test_a_file_of_several_kinds_can_be_planned(named):
     named(MEDIAN + partition.replace("from __future__ import annotations", ""))
     settings = {"partition": {"name": "main_class"}, "methods": [{"name": "median"}]}
     plan = Plan(Config(), {"small": file_of(**settings)}, "quick")
-    job = plan.jobs.job(str(Path(plan.metrics_files(plan.exhibit("small/x"))[0]).parent))
+    job = plan.job(str(Path(plan.metrics_files(plan.exhibit("small/x"))[0]).parent))
     assert job.scenario.partition.token == "main_class+clients~2"
     assert job.specs["method"].name == "median"
 

@@ -20,7 +20,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_path, read_job, whole_blocks
+from fedrepro.planning.jobs import TrialBlock, folders_of, log_path, read_job
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def models_of(found, trials):
         path
         for run, count in trials.items()
         for block in found.blocks(count)
-        for path in folders_of(found.jobs.local(run.scenario, block))
+        for path in folders_of(found.local(run.scenario, block))
     }
 
 
@@ -217,8 +217,9 @@ def test_blocks_cover_everything_once(count, size):
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
 def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, size):
     few, many = sorted((few, many))
-    found = whole_blocks(many, size)
-    assert whole_blocks(few, size) == found[: len(whole_blocks(few, size))]
+    blocks = Plan(Config(granularity=Granularity(trials_per_job=size)), {}, "tiny").blocks
+    found = blocks(many)
+    assert blocks(few) == found[: len(blocks(few))]
     assert {len(block) for block in found} == {size}
     assert [i for block in found for i in block][:many] == list(range(many))
 
@@ -271,13 +272,18 @@ def test_the_json_of_every_job_is_read_as_the_job_which_comes_behind_those_that_
     assert any(job.every and job.every.race for job in jobs.values())
 
 
+def empty(scale="tiny", each="all", **config):
+    """A plan without exhibits."""
+    return Plan(Config(granularity=Granularity(clients_per_job=each), **config), {}, scale)
+
+
 def run_of(name="fedavg"):
     found = plan("tiny")
     return next(run for run in found.splits if run.method.name == name)
 
 
 def test_two_folders_are_one_only_for_the_same_run():
-    run, jobs = run_of(), Jobs("tiny", 0)
+    run, jobs = run_of(), empty()
     scenario, method = run.scenario, run.method
     adam = components("training")["adam"].spec({"lr": 0.777})
     others = [
@@ -287,14 +293,14 @@ def test_two_folders_are_one_only_for_the_same_run():
         replace(run, scenario=replace(scenario, training=adam)),
     ]
     folders = [jobs.run(one, FIRST) for one in (run, *others)]
-    folders += [jobs.run(run, TrialBlock(2, 3)), Jobs("tiny", 1).run(run, FIRST)]
+    folders += [jobs.run(run, TrialBlock(2, 3)), empty(seed=1).run(run, FIRST)]
     assert len(set(folders)) == len(folders)
-    assert Jobs("tiny", 0, clients_per_job=1).run(replace(run), FIRST) == folders[0]
+    assert empty(each=1).run(replace(run), FIRST) == folders[0]
 
 
 def test_splits_are_in_the_json_and_not_in_the_name():
-    plain = Jobs("tiny", 0)
-    more = Jobs("tiny", 0, splits=lambda _: (("test", "train"), ("train",)))
+    plain, more = empty(), empty()
+    more.splits[run_of()] = (("test", "train"), ("train",))
     folder = plain.run(run_of(), FIRST)
     assert more.run(run_of(), FIRST) == folder
     one, two = plain.job(folder), more.job(folder)
@@ -305,7 +311,7 @@ def test_splits_are_in_the_json_and_not_in_the_name():
 
 
 def test_a_changed_file_version_or_parameter_is_another_digest():
-    jobs = Jobs("tiny", 0)
+    jobs = empty()
     job = jobs.job(jobs.run(run_of(), FIRST))
     method = job.specs["method"]
     given, values = method.component, dict(method.values)
@@ -321,7 +327,7 @@ def test_a_changed_file_version_or_parameter_is_another_digest():
 @pytest.mark.parametrize("each", ["all", 1, 3])
 def test_local_models_are_named_in_a_word(each):
     run = next(run for run in plan("paper").splits if run.scenario and run.stage == "aggregate")
-    jobs = Jobs("paper", 0, each)
+    jobs = empty("paper", each)
     files = map(Path, folders_of(jobs.local(run.scenario, FIRST)))
     pieces = [jobs.job(str(file.parent)).clients for file in files]
     assert [j for piece in pieces for j in piece] == list(range(run.scenario.clients))

@@ -250,7 +250,7 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     for run, trials in runs.items():
         (path,) = plan.run_files(run, trials)
         assert path.endswith("-trials-0-6/metrics.parquet")
-        job = plan.jobs.job(path.removesuffix("/metrics.parquet"))
+        job = plan.job(path.removesuffix("/metrics.parquet"))
         assert job.every == EvaluationSchedule(1, None, 40)
         assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
         assert whole_settings(run) == whole_runs(3)
@@ -288,7 +288,7 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
 def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     """Through planning, stage and summary, as an exhibit with a target has it."""
     rates = [0.003, 0.1, 0.03]
-    entry = fedavg(rounds=16, fraction=0.5, training={"lr": rates}, until=0.6, choose={"race": 8})
+    entry = fedavg(rounds=16, fraction=0.5, training={"lr": rates}, until=0.6)
     plan = planned(
         methods=entry,
         sweep={"partition.clients": [4]},
@@ -304,7 +304,7 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     found = summarise(exhibit, {run: table})
     winner = found.choice[found.choice["chosen"] == "true"].iloc[0]
     assert math.isnan(winner["stopped_at"])
-    assert sorted(found.choice["stopped_at"].dropna()) == [1, 2]
+    assert sorted(found.choice["stopped_at"].dropna()) == [2, 4]
     assert winner["value"] == "0.1"
     numbers = found.numbers.set_index(["metric", "split"])
     assert set(numbers["setting"]) == {winner["setting"]}

@@ -27,7 +27,7 @@ CHOICES = [
     ({"metric": "accuracy", "split": "test"}, "no other split may be"),
     ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
     ({"metric": "accuracy"}, "split"),
-    (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area', 'half' or 'race'"),
+    (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area' or 'half'"),
     (None, "say how one is chosen .choose: pooled_train or client_train or server"),
 ]
 SET_ASIDE = [

@@ -23,8 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.leaderboards import entries_in, write_board
-from fedrepro.record.record_results import record
+from fedrepro.record.record_results import entries_in, record, write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import submissions

@@ -106,12 +106,12 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
     assert select_setting(found, measure, "here") is measure.settings[0]
 
 
-@pytest.mark.parametrize("rule_of", ["half", "race"])
+@pytest.mark.parametrize("choose", [CURVE | {"over": "half"}, "race"])
 @pytest.mark.parametrize("line", [{1: 0.9, 2: math.nan}, {}])
-def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
+def test_where_every_setting_diverged_that_is_a_sentence(choose, line):
     """After a round or before the first that is measured; no round was run by all of them."""
     entry = {"training": {"lr": [0.1, 9.0]}, "rounds": 9}
-    (measure,) = exhibit(choose=CURVE | {"over": rule_of}, **entry).measures
+    (measure,) = exhibit(choose=choose, **entry).measures
     found = candidates(rows_of(measure, *[[line, line]] * 2), measure, 2, "here")
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")

@@ -28,7 +28,7 @@ from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import TrialBlock, read_spec
+from fedrepro.planning.jobs import TrialBlock, read_job
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
@@ -184,7 +184,8 @@ def test_a_job_measures_what_came_and_what_tuning_made_of_it_as_it_is_written(fo
     # the server tunes: the clients send nothing more
     assert frame[frame["metric"] == "bytes_up"]["value"].nunique() == 1
     spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
-    assert read_spec("tune", spec.entry) == spec
+    job = read_job({"stage": "aggregate", "tune": spec.entry, "out": "here"})
+    assert job.tune == spec
     assert [one.token for one in spec.expand()] == [
         "tune+examples~100", "tune+examples~100+lr~0.001",
         "tune+examples~200", "tune+examples~200+lr~0.001",
@@ -243,11 +244,11 @@ def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_sp
     file = file_of(dataset=DIGITS, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.splits
-    folder = plan.jobs.run(run, TrialBlock(0, 1))
-    job = plan.jobs.job(folder)
+    folder = plan.run(run, TrialBlock(0, 1))
+    job = plan.job(folder)
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
-    assert folder != plan.jobs.run(replace(run, tune=None), TrialBlock(0, 1))
+    assert folder != plan.run(replace(run, tune=None), TrialBlock(0, 1))
     methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
     file = file_of(dataset=DIGITS, partition={"name": "iid"}, methods=methods)
     plan = Plan(Config(), {"small": file}, "quick")

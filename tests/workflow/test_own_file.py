@@ -56,7 +56,7 @@ def run_module(folder: Path, *words: str, more: str = "") -> loaded.Done:
 def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
     plan = Plan(Config(), load_exhibits(), "tiny")
     pairs = [pair for pair in plan.partitions(list(plan.exhibits)) if pair[0].name == "digits"][:2]
-    targets = [plan.jobs.partition(*pair, plan.blocks(1)[0]) for pair in pairs]
+    targets = [plan.partition(*pair, plan.blocks(1)[0]) for pair in pairs]
     done = run_module(folder, "--config", "scale=tiny", "--", *targets)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (folder / "theirs").exists()

@@ -289,7 +289,7 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     plan = Plan(Config(granularity=small), load_exhibits(of=["pfnm/figure-2b"]), "tiny")
     runs = plan.exhibit("pfnm/figure-2b").runs
     scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
-    targets = folders_of(plan.jobs.local(scenario, TrialBlock(0, 0)))
+    targets = folders_of(plan.local(scenario, TrialBlock(0, 0)))
     hungry = f"exec {sys.executable} {site.trouble / 'hungry.py'}"
     wanted = "train0.cancelled", "train1.late", "train2.hungry", "train3.requeued"
     for name in ("prepare.login", "prepare.node", *wanted):

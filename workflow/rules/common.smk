@@ -23,7 +23,7 @@ from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
 from fedrepro.planning.jobs import METRICS, TIMINGS
-from fedrepro.planning.plan import Plan, part_keys
+from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
@@ -279,7 +279,7 @@ def parts_of_board(wildcards):
     plan, paper = plan_of(wildcards.scale), wildcards.paper
     if wildcards.board not in plan.files[paper].boards:
         raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
-    keys = part_keys(plan, paper, wildcards.board)
+    keys = plan.files[paper].parts(wildcards.board, plan.scale)
     suffixes = (".csv", ".choice.csv", ".json")
     return [plan.exhibit_file(key, suffix) for key in keys for suffix in suffixes]
 
@@ -333,7 +333,7 @@ def pages_of_selected(wildcards):
             found[plan.exhibit_file(f"{paper}/claims", ".csv")] = of_paper(keys, paper)
     for paper, file in plan.files.items():
         for version in file.boards:
-            parts = part_keys(plan, paper, version)
+            parts = file.parts(version, plan.scale)
             if parts and set(parts) <= set(keys):
                 found[plan.exhibit_file(f"{paper}/{version}", ".json")] = parts
     return found
@@ -359,8 +359,8 @@ def read_by_maps(wildcards):
         return []
     pairs = plan.partitions(selected_keys(wildcards))
     return [
-        *dict.fromkeys(plan.jobs.dataset(data) for data, _ in pairs),
-        *(plan.jobs.partition(*pair, first) for pair in pairs),
+        *dict.fromkeys(plan.dataset(data) for data, _ in pairs),
+        *(plan.partition(*pair, first) for pair in pairs),
     ]
 
 

@@ -136,9 +136,9 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Return a sentence if `dataset` is not what the set-up of scale "paper" uses, else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
-        papers.component("dataset", case).name
+        papers.components(case)["dataset"].name
         for case in (ours.cases or (None,))
-        if ours.component("dataset", case).name == dataset.name
+        if ours.components(case)["dataset"].name == dataset.name
         and (case is None or case in papers.cases)
     }
     if not names or dataset.name in names:

@@ -68,9 +68,6 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
 
     `paper` is used in place of a paper's name; `command` repeats the run, by default `words`' own.
-
-    Raises:
-        FedreproError: a name is unknown, or a value does not fit.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
@@ -106,17 +103,16 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
             read = value_of({**trained, **own}, key, value, who)
             (entry if key in own else entry.setdefault("training", {}))[key] = read
     clients = "clients" in _params("partition", entries["partition"])
-    sweep = {"partition.clients": [words.clients]} if clients else {}
-    labels = [entry["label"] for entry in methods.values()]
+    labels = ", ".join(entry["label"] for entry in methods.values())
     data = components("dataset")[entries["dataset"]["name"]].meta["title"]
     exhibit = {
-        "title": f"{', '.join(labels)} on {data}",
+        "title": f"{labels} on {data}",
         "place": "a run",
         "caption": f"Means over {words.trials} trials, bands one standard deviation.",
         "scales": [SCALE],
         "drawing": "accuracy-and-bytes",
         **entries,
-        "sweep": sweep,
+        "sweep": {"partition.clients": [words.clients]} if clients else {},
         "methods": list(methods.values()),
         "trials": words.trials,
         "measure_every": "auto",
@@ -126,15 +122,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan one figure or table of a file that is not saved yet: what has to be computed for it.
+    """Plan the figure or table `name` of a file that is not saved yet.
 
-    Args:
-        file: the file of figures and tables.
-        name: the name of the figure or table.
-        place: the path of the file; empty for a run given by options.
-
-    Raises:
-        FedreproError: the figure or table cannot be computed.
+    Errors name `place`, the path of the file; it is empty for a run given by options.
     """
     try:
         return exhibit_of(file, name, SCALE)

@@ -71,10 +71,7 @@ class Config(Strict):
         pattern="^[^\\x00]*$",
     )
     device: Literal["cpu", "cuda"] = key("cpu", "where training and matching run")
-    granularity: Granularity = Field(
-        default_factory=lambda: Granularity.model_validate({}),
-        description="how much one job does",
-    )
+    granularity: Granularity = key(Granularity, "how much one job does")
     checkpoint_seconds: float = key(
         20.0, "seconds between checkpoints of methods that run in rounds", ge=0, allow_inf_nan=False
     )
@@ -175,30 +172,22 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of all figures and tables defined for `scale`.
+        """Return the names, such as figure-2a, of all exhibits of `scale`; mistakes are included.
 
-        A scale is a size of experiments: tiny, quick or paper. Invalid definitions are included.
+        A scale is a size of experiments: tiny, quick or paper.
         """
-
-        def is_defined(name: str) -> bool:
-            scales: Any = self._written(name, scale).get("scales")
-            known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
-            return not known or scale in scales
-
-        return [name for name in self.exhibits if is_defined(name)]
+        scales: dict[str, Any] = {n: self.written(n, scale).get("scales") for n in self.exhibits}
+        known = {
+            name
+            for name, own in scales.items()
+            if isinstance(own, list | tuple) and all(one in SCALES for one in own)
+        }
+        return [name for name, own in scales.items() if name not in known or scale in own]
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the tables of leaderboard `version` at a scale such as "quick"."""
-        return [name for name in self.names(scale) if name.startswith(f"{version}-")]
-
-    def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
-        return bool(self._written(name, scale).get("headline"))
-
-    def tables(self, scale: str) -> list[str]:
-        """Return the names of the tables (as opposed to figures) defined for a scale."""
-        drawings = {name: self._written(name, scale).get(DRAWING) for name in self.exhibits}
-        return [k for k, v in drawings.items() if isinstance(v, Mapping) and v.get("name") == TABLE]
+        """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
+        names = (name for name in self.names(scale) if name.startswith(f"{version}-"))
+        return [f"{self.paper}/{name}" for name in names]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of the figure or table `name` at a scale such as quick.
@@ -215,7 +204,8 @@ class ExhibitFile(Strict):
         """Return how errors name the figure or table `name` at a scale."""
         return f"{self.place}, {name} at scale {scale}"
 
-    def _written(self, name: str, scale: str) -> dict[str, Any]:
+    def written(self, name: str, scale: str) -> dict[str, Any]:
+        """Return the keys of a figure or table at a scale, unchecked; none if they do not merge."""
         with contextlib.suppress(FedreproError):  # `settings` reports it
             return self._merged(name, scale)
         return {}
@@ -251,25 +241,18 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 class Papers(dict[str, ExhibitFile]):
     """The files that define figures and tables, by paper; access to one that failed to load raises.
 
-    unread: {paper: why its file failed}. of_default: such papers that may have a figure that is
-    drawn by default ("headline").
+    unread: {paper: why its file failed}.
     """
 
-    def __init__(
-        self,
-        read: Mapping[str, ExhibitFile],
-        unread: Mapping[str, FedreproError],
-        of_default: Collection[str] = (),
-    ):
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
-        self.unread, self.of_default = dict(unread), of_default
+        self.unread = dict(unread)
 
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread.get(paper, KeyError(paper))
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Return the checked `values` of a configuration; `where` names its file in errors."""
     return validated(Config, values, where)
 
 
@@ -281,22 +264,15 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
-    replace files of the package.
-
-    Args:
-        folder: read only the YAML files of this folder.
-        of: keys (paper/name) of figures and tables, if only their papers are needed.
-
-    Raises:
-        FedreproError: no file was found.
+    Files with mistakes are in `Papers.unread`; it raises if it finds none at all. Files in the
+    working folder's config/exhibits replace files of the package. With `folder` it reads the YAML
+    files of that folder alone, with `of`, keys of exhibits (paper/name), those papers alone.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
-        papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
+        papers = {*papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")}
         few = {key.partition("/")[0] for key in of}
-        wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
-        paths = {paper: exhibits_file(paper) for paper in wanted or papers}
+        paths = {p: exhibits_file(p) for p in sorted(few if few and few <= papers else papers)}
     if not paths:
         raise FedreproError(f"no exhibit files in {folder or OWN_EXHIBITS}; {BEGIN}")
     read: dict[str, ExhibitFile] = {}
@@ -310,16 +286,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
             read[paper] = file
         except FedreproError as error:
             unread[paper] = error
-    return Papers(read, unread, [paper for paper in unread if _may_be_default(paths[paper])])
-
-
-def _may_be_default(path: Path) -> bool:
-    """Guess whether a file with mistakes has a figure that is drawn by default, `headline`."""
-    if path.suffix == ".py":
-        return True
-    with contextlib.suppress(OSError):
-        return b"headline: true" in path.read_bytes()
-    return True
+    return Papers(read, unread)
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
@@ -329,11 +296,13 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
     """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
-    return {
-        f"{scale}/{file.paper}": own
-        for scale, file in itertools.product(SCALES, files.values())
-        if (own := file.tables(scale))
-    }
+    found: dict[str, list[str]] = {}
+    for scale, file in itertools.product(SCALES, files.values()):
+        for name in file.exhibits:
+            drawing = file.written(name, scale).get(DRAWING)
+            if isinstance(drawing, Mapping) and drawing.get("name") == TABLE:
+                found.setdefault(f"{scale}/{file.paper}", []).append(name)
+    return found
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
@@ -370,10 +339,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any, where: str) -> T:
-    """Return `values` as an object of the pydantic class `model`.
-
-    Raise FedreproError with one sentence on the first problem; `where` is the file, for the error.
-    """
+    """Return `values` as an object of a pydantic class; an error is one sentence on `where`."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)

@@ -37,7 +37,6 @@ from fedrepro.planning.exhibit_methods import (
     TUNED,
     exhibit_methods,
     in_rounds,
-    simulated,
     spec_of,
     successive_halving_method,
 )
@@ -181,11 +180,7 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the figure or table `name` of a file at scale tiny, quick or paper: what to compute.
-
-    Raises:
-        FedreproError: the figure or table cannot be computed or shown.
-    """
+    """Plan the exhibit `name` of a file at a scale; raise if it cannot be computed or shown."""
     settings = file.settings(name, scale)
     with _at(file.where(name, scale)):
         points = list(_points(settings))
@@ -193,11 +188,9 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
         for measure in (measure for point in points for measure in point.measures):
             by_label.setdefault(measure.label, measure)
         measures = tuple(by_label.values())
-        for reason in _unshowable(settings, measures, points):
-            raise FedreproError(reason)
+        _require_showable(settings, measures, [point.values for point in points])
         planned = tuple(replace(point, runs=_runs(point)) for point in points)
-        for reason in _incomparable(settings, measures, [point.trials for point in points]):
-            raise FedreproError(reason)
+        _require_comparable(settings, measures, [point.trials for point in points])
     return Exhibit(file.paper, name, settings, measures, planned)
 
 
@@ -209,24 +202,26 @@ def _at(where: str) -> Iterator[None]:
         raise FedreproError(f"{where}: {error}") from error
 
 
-def _unshowable(
-    settings: ExhibitSettings, measures: Sequence[ExhibitMethod], points: Sequence[Point]
-) -> Iterator[str]:
-    values = [point.values for point in points]
-    names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
+def _require_showable(
+    settings: ExhibitSettings,
+    measures: Sequence[ExhibitMethod],
+    points: Sequence[Mapping[str, Any]],
+) -> None:
+    names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in points]
     if twice := [name for name in names if names.count(name) > 1]:
-        yield f"two of its points are '{twice[0]}'; tell them apart"
+        raise FedreproError(f"two of its points are '{twice[0]}'; tell them apart")
     tuned = [key for key in settings.sweep if key.startswith(TUNED)]
     if tuned and not any(measure.tune for measure in measures):
-        yield f"it sweeps {tuned[0]}, but none of its methods has a tune"
-    yield from settings.drawing.reasons(Planned(measures, values))
+        raise FedreproError(f"it sweeps {tuned[0]}, but none of its methods has a tune")
+    for reason in settings.drawing.reasons(Planned(measures, points)):
+        raise FedreproError(reason)
 
 
 def _points(settings: ExhibitSettings) -> Iterator[Point]:
     names = _case_names(settings)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
-        entries, case = settings.components(key), settings.cases.get(key or "")
+        entries, case = settings.components(key), settings.case(key)
         measures = () if tuned else exhibit_methods(settings, key, {})
         for combination in itertools.product(*settings.sweep.values()):
             values: dict[str, dict[str, Any]] = {}
@@ -251,21 +246,16 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
                     listed = isinstance(full, tuple | bool | None)
                     shown[name] = render(full) if listed else value
             own = measures or exhibit_methods(settings, key, values.get(TUNE, {}))
-            trials = {
-                one.label: (case and case.trials_of.get(one.label))
-                or one.trials
-                or (case and case.trials)
-                or settings.trials
-                for one in own
-            }
+            usual, of = case.trials or settings.trials, case.trials_of
+            trials = {one.label: of.get(one.label) or one.trials or usual for one in own}
             yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
 
 
 def _case_names(settings: ExhibitSettings) -> dict[str, str]:
     names = {case: entry.label for case, entry in settings.cases.items()}
-    if not settings.kinds:
+    if not settings.dataset:
         return names
-    data = {case: spec_of("dataset", settings.component("dataset", case)) for case in names}
+    data = {case: spec_of("dataset", settings.components(case)["dataset"]) for case in names}
     if len(set(data.values())) > 1:
         names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
     return names
@@ -276,7 +266,8 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         label = f"'{measure.label}'"
-        if simulated(measure.spec) == (point.scenario is not None):
+        with_data = METHOD_KINDS[measure.spec.component.meta["kind"]].with_data
+        if with_data == (point.scenario is None):
             kinds = ", ".join(WITHOUT_GRAPH)
             raise FedreproError(
                 f"{label} is a simulation, which has neither data nor a model; leave out {kinds}"
@@ -300,8 +291,8 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
     """Yield each setting of a method's parameters, with the run that computes it in a scenario.
 
-    All settings of a one-shot method share one run. Each setting of a method in rounds is a run,
-    unless successive halving compares them while they run: then all settings are one run.
+    All settings of a one-shot method share one run; so do settings that successive halving compares
+    while they run. Else each setting of a method in rounds is a run.
     """
     meta = measure.spec.component.meta
     # only peer methods keep a graph: all others are the same on every one
@@ -338,10 +329,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if a method cannot run in a scenario: wrong data, first weights or graph.
-
-    `changed` is the scenario after the method's changes, as pooled training has another partition.
-    """
+    """Raise FedreproError if a method cannot run in a scenario, or in what it has `changed`."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):
@@ -394,28 +382,27 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
                 setting.method.component.fn(**setting.method.values)
 
 
-def _incomparable(
+def _require_comparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
-) -> Iterator[str]:
-    """Yield an error per method that has fewer trials than others and is not paired with one.
-
-    `trials` has {label: number} per point; pairs are compared in the trials that both have.
-    """
+) -> None:
+    """Raise FedreproError if a method has fewer trials ({label: number}) than others, unpaired."""
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())
         few, other = point.get(measure.label, most), measure.paired_with
         if few < most and not settings.paired:
-            yield (
+            raise FedreproError(
                 f"'{measure.label}' has {few} trials where others have {most}, so their means "
                 "are of other trials; give all one number, or say `paired: true` and what it "
                 "is compared with (`paired_with`)"
             )
         if few < most and (not other or point.get(other, 0) < most):
-            yield (
+            raise FedreproError(
                 f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
                 f"method with all of them it is compared with, of {labels}"
             )
     if settings.paired and not settings.drawing.shows_pairs:
         able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
-        yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"
+        raise FedreproError(
+            f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"
+        )

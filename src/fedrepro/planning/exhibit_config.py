@@ -20,16 +20,15 @@ from pydantic import (
 )
 
 from fedrepro.core.errors import shown
-from fedrepro.core.evaluation_schedule import SELECTION_RULES, SPLIT, Over, SelectionRule
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, Over, SelectionRule
 from fedrepro.core.metrics import all_metrics
-from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
+from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
 from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
-RACE: Over = "race"
 GRID = "grid"  # the settings that a method declares for comparisons
 # settings are compared at the same rounds, whichever of them ended early
-TOGETHER: tuple[Over, ...] = (RACE, "half")
+TOGETHER: tuple[Over, ...] = ("race", "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]
@@ -61,10 +60,7 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class, with a `description` and limits such as ge=1.
-
-    A `default` of `...` makes it required; it may also be a type, such as list, for an empty value.
-    """
+    """Declare a key of a configuration class; `...` is required, list stands for an empty one."""
     kind = "default_factory" if isinstance(default, type) else "default"
     return Field(**{kind: default}, description=description, **bounds)
 
@@ -91,44 +87,20 @@ class ChoiceEntry(Strict):
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
-    over: Over = key(
+    over: Literal["end", "best", "area", "half"] = key(
         "end",
         "of a method in rounds: its value at the end, the best of all measured rounds, the area "
-        "under its curve divided by the rounds, the same over the second half of the rounds that "
-        "all settings ran, or a race",
+        "under its curve divided by the rounds, or the same over the second half of the rounds "
+        "that all settings ran",
     )
-    race: Annotated[int, Field(ge=1)] | None = key(
-        None,
-        "the rounds of a race: its settings run side by side in one job, and after 1/8, 1/4 and "
-        "1/2 of so many rounds the worse half of them stops; by itself all rounds",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _raced(cls, written: Any) -> Any:
-        if not isinstance(written, dict) or written.get("race") is None:
-            return written
-        if written.get("over", RACE) != RACE:
-            raise ValueError("a race chooses at rounds of its own; leave out `over`, or `race`")
-        return {"metric": "accuracy", "split": SPLIT, **written, "over": RACE}
-
-    @model_validator(mode="after")
-    def _decided(self) -> Self:
-        if self.over == RACE and (self.metric, self.split) != ("accuracy", SPLIT):
-            raise ValueError(
-                f"a race is decided by accuracy on {SPLIT}, not by {self.metric} on {self.split}"
-            )
-        return self
 
     @property
     def choice(self) -> SelectionRule:
         """Return the selection rule of these keys: a predefined one if equal, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         same = [rule for rule in near if rule.metric == self.metric]
-        for rule in same:
-            if rule.over == self.over:
-                return rule
-        like, name = (same or near)[0], f"{self.metric} on {self.split}, {self.over}"
+        if same and self.over == "end":
+            return same[0]
         how = {
             "end": "at the end",
             "best": "in the best round",
@@ -137,7 +109,8 @@ class ChoiceEntry(Strict):
         }
         title = all_metrics()[self.metric].title
         text = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
-        return SelectionRule(name, self.metric, self.split, self.over, like.need, text)
+        name, need = f"{self.metric} on {self.split}, {self.over}", (same or near)[0].need
+        return SelectionRule(name, self.metric, self.split, self.over, need, text)
 
 
 # decided before validation, so that an error speaks of the form that was meant
@@ -319,27 +292,21 @@ class ExhibitSettings(Strict):
             )
         return self
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Return which of dataset, partition, model, … are configured; none for simulations."""
-        return WITHOUT_GRAPH if self.dataset else ()
+    def case(self, key: str | None) -> Case:
+        return Case(label="") if key is None else self.cases[key]
 
-    def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """Return the configuration of one component: `kind` dataset, partition, model or training.
+    def components(self, case: str | None) -> dict[str, ComponentEntry]:
+        """Return configurations by kind (dataset, model, …), changed for the scenario `case`.
 
-        `case` is the key of one of several scenarios compared, whose changes are made, or None.
+        `case` is the key of one of several scenarios compared, or None. Simulations have none.
         """
-        base: ComponentEntry = getattr(self, kind)
-        return base if case is None else base.changed(getattr(self.cases[case], kind))
-
-    def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return configurations by kind (dataset, model, …), changed for the scenario `case`."""
-        by_kind = {kind: self.component(kind, case) for kind in self.kinds}
-        changes = {} if case is None else self.cases[case].graph
-        if self.graph is not None:
-            by_kind[GRAPH] = self.graph.changed(changes)
-        elif "name" in changes:
-            by_kind[GRAPH] = ComponentEntry.model_validate(changes)
+        by_kind: dict[str, ComponentEntry] = {}
+        for kind in SCENARIO:
+            base, changes = getattr(self, kind), getattr(self.case(case), kind)
+            if base is not None:
+                by_kind[kind] = base.changed(changes)
+            elif kind == GRAPH and "name" in changes:
+                by_kind[kind] = ComponentEntry.model_validate(changes)
         return by_kind
 
 
@@ -369,9 +336,10 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     at = {scale: keys.pop(scale) for scale in SCALES if scale in keys}
     keys |= {"at": at} if at else {}
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
-    merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
+    for key in merged.keys() & {"title", "caption"}:
+        merged[key] = " ".join(merged[key].split())
     if "notes" in merged:
-        merged["notes"] = [text(note) for note in merged["notes"]]
+        merged["notes"] = [" ".join(note.split()) for note in merged["notes"]]
     return merged
 
 
@@ -383,8 +351,3 @@ def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
 def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
     """Return a copy of a component's configuration with another label or other parameters."""
     return {**other, **({"label": label} if label else {}), **changes}
-
-
-def text(sentence: str) -> str:
-    """Join the lines of a sentence that is written over several lines of a source file."""
-    return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

@@ -15,7 +15,6 @@ from fedrepro.core.evaluation_schedule import (
     SELECTION_RULES,
     EvaluationSchedule,
     SelectionRule,
-    require_fits,
 )
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
@@ -24,7 +23,6 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
     GRID,
-    RACE,
     TOGETHER,
     ChoiceEntry,
     ComponentEntry,
@@ -68,10 +66,9 @@ class ExhibitMethod:
 
     trials: None for as many as the figure has. choose: the rule that selects one of the settings.
     reference: whether it is drawn as a bound and not ranked. show: parameters with a row per value.
-    race: the rounds over which successive halving runs, 0 for all. node, belief: which node of a
-    graph is shown, "before" or "after" it averages with neighbours. shown_on: held-out examples
-    (validation, test, …) that a table shows numbers on. last_rounds: how many of the last evaluated
-    rounds are averaged.
+    node, belief: which node of a graph is shown, "before" or "after" it averages with neighbours.
+    shown_on: held-out examples (validation, test, …) that a table shows numbers on. last_rounds:
+    how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -84,7 +81,6 @@ class ExhibitMethod:
     measuring: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
-    race: int = 0
     tune: Spec | None = None
     over_clients: bool = False
     node: int | None = None
@@ -146,21 +142,15 @@ class ExhibitMethod:
     @property
     def races(self) -> bool:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
-        return self._rule is not None and self._rule.over == RACE
+        return self._rule is not None and self._rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
         """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
-        if not self.races:
-            return self.measuring
-        return replace(self.measuring, race=self.race or group[0]["rounds"])
+        return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
 
 def in_rounds(method: Spec) -> bool:
     return METHOD_KINDS[method.component.meta["kind"]].in_rounds
-
-
-def simulated(method: Spec) -> bool:
-    return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
@@ -183,17 +173,17 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure or table, or of the scenario `case` of it, in their order.
+    """Return the methods of a figure or table, or of its scenario `case`, in their order.
 
-    `at` are values of swept parameters of fine-tuning. Raises FedreproError for a mistake.
+    `at` are values of swept parameters of fine-tuning.
     """
-    case_entry = settings.cases[case] if case is not None else None
-    shared = settings.parameters | (case_entry.parameters if case_entry else {})
+    case_entry = settings.case(case)
+    shared = settings.parameters | case_entry.parameters
     known = {key: None for item in components("method").values() for key in item.params}
     for key in shared:  # those of a file need not be in each exhibit
         if key not in known:
             raise unknown("parameter", key, known, "`parameters`")
-    usual = (case_entry and case_entry.measure_every) or settings.measure_every
+    usual = case_entry.measure_every or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
@@ -206,10 +196,7 @@ def exhibit_methods(
             by_label[measure.label] = measure
         return by_label
 
-    measures = made(settings.methods)
-    if case_entry is None:
-        return tuple(measures.values())
-    added = made(case_entry.methods)
+    measures, added = made(settings.methods), made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}'")
@@ -277,12 +264,10 @@ def _exhibit_method(
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
-    label = entry.label or item.meta["label"]
+    label, shown = entry.label or item.meta["label"], settings.drawing.number[1]
     tune = _finetuning(spec, entry, settings)
-    ways: list[Spec | None] = [None]
-    if tune:
-        ways = [way for way in tune.expand() if all(way[key] == v for key, v in at.items())]
-    _, shown = settings.drawing.number
+    every_way = tune.expand() if tune else ()
+    ways = [way for way in every_way if all(way[key] == v for key, v in at.items())]
     measure = ExhibitMethod(
         spec=spec,
         label=label,
@@ -296,9 +281,8 @@ def _exhibit_method(
         settings=tuple(
             replace(setting, tune=way)
             for setting in _trained(spec, entry, settings)
-            for way in ways
+            for way in (ways if tune else [None])
         ),
-        race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
         tune=tune,
         over_clients=entry.spread == "clients",
         node=entry.node,
@@ -306,10 +290,7 @@ def _exhibit_method(
         last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
-    for reason in _mistakes(measure, {key for one in listed for key in one}):
-        raise FedreproError(reason)
-    for group in measure.groups.values() if measure.races else ():
-        require_fits(measure.race, group[0]["rounds"], f"method '{spec.name}'")
+    _require_chosen(measure, {key for one in listed for key in one})
     return measure
 
 
@@ -361,8 +342,8 @@ def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Sp
     return tune
 
 
-def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
-    """Yield faults of a method's settings, such as no rule that selects one of them.
+def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
+    """Raise FedreproError if no rule can select one of a method's settings, or `show` is amiss.
 
     `listed` are the parameters in the settings that its configuration lists one by one.
     """
@@ -371,9 +352,9 @@ def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
     for key in measure.show:
         if key not in known:
-            yield f"{name} shows every value of {key}, but lists no values of it"
+            raise FedreproError(f"{name} shows every value of {key}, but lists no values of it")
     if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
-        yield (
+        raise FedreproError(
             f"the table shows split {measure.shown_on[0]}, on which nodes are measured "
             f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
             f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
@@ -382,30 +363,29 @@ def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
         return
     swept = [key for key in measure.chosen if key in measure.spec.swept]
     if len(swept) > 1 and not measure.spec.paired:
-        yield (
+        raise FedreproError(
             f"{name} sweeps {' and '.join(swept)}; sweep one, name those to be shown by a row per "
             "value (show: [...]), or list settings one by one (settings: [...])"
         )
     if choose is None:
-        yield (
+        raise FedreproError(
             f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
             f"(choose: {' or '.join(SELECTION_RULES)})"
         )
-        return
     if choose.over != "end" and not in_rounds(measure.spec):
-        yield (
+        raise FedreproError(
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"
         )
     if until is not None and choose.over not in TOGETHER:
-        yield (
+        raise FedreproError(
             f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
             f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
             "over: half, compares them at the same rounds"
         )
     rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
     if measure.races and any(len(one) > 1 or None in one for one in rounds):
-        yield (
+        raise FedreproError(
             f"{name}: settings that race each other run for one number of rounds, given as "
             "`rounds`; choose by another rule, such as choose: server"
         )
@@ -414,9 +394,6 @@ def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return a component, such as a data set, with parameters of its `entry` and `extra` ones.
-
-    Raises FedreproError for unknown or unfit values, and for lists of several unless `sweep`.
-    """
+    """Return a component with parameters of its `entry` and `extra` ones; lists need `sweep`."""
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

@@ -100,17 +100,10 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Compute numbers that the drawing shows in addition to metrics, from a run's files.
+        """Return further numbers to show, a value for each trial, by (metric, example set).
 
-        Args:
-            metrics: the files of metrics of a run.
-            setting: the method's parameters as text, as in the column `setting` of the files.
-            measure: the method.
-            trials: how many trials to use.
-            where: the figure or table, for error messages.
-
-        Returns:
-            A value for each trial, by (metric, example set).
+        `metrics` are a run's files of metrics, `setting` the method's text in their column of that
+        name, `measure` the method, and `where` the figure or table, for error messages.
         """
         return {}
 
@@ -119,10 +112,7 @@ class Drawing(Strict):
     ) -> dict[str, bytes]:
         """Draw the figure or table; return the files that people look at, as bytes by suffix.
 
-        Args:
-            exhibit: the planned figure or table.
-            about: the content of the figure's json file: provenance and notes.
-            numbers: the rows of the figure's csv file.
+        `about` is the content of its json (provenance, notes), `numbers` the rows of its csv.
         """
         raise NotImplementedError
 

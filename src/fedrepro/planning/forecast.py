@@ -130,10 +130,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
         for run in exhibit.runs
-        if run.scenario is not None
-        and run.method.component.meta["better_of_one_start"]
-        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
-        and not run.scenario.training["shared_init"]
+        if run.scenario and run.method.component.meta["better_of_one_start"]
+        # without hidden units starts do not matter
+        if run.scenario.model.name != "logistic" and not run.scenario.training["shared_init"]
     }
     ends = {(n, plan.blocks_of(run, n)[-1].last + 1) for run, n in exhibit.trials.items()}
     whole = [
@@ -146,16 +145,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Find the scale and the figure or table that `target` means; return (scale, key).
+    """Return (scale, key) of a path such as reports/paper/pfnm/figure-2a.svg, or of a key.
 
-    The key, such as pfnm/figure-2a, is None if all selected figures and tables are meant.
-
-    Args:
-        target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
-        scale: the scale (tiny, quick or paper) if the target contains none.
-
-    Raises:
-        FedreproError: the target has neither form.
+    `scale` is taken if the target has none. The key is None if all selected exhibits are meant.
     """
     found = TARGET.fullmatch(target)
     if found and target:
@@ -177,8 +169,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is a client's number of examples. Its round has the minibatches, of the batch size of
-    `training`, that parameters of `method` give (the mean of several), or else whole epochs.
+    A client with `held` examples takes the minibatches that parameters of `method` give, of the
+    batch size of `training`, or else whole epochs.
     """
     values: Any = method.values
     listed = [
@@ -218,7 +210,7 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
     """Return (multiplications of the network per example, its parameters, training examples)."""
     from fedrepro.networks.predict import network_of
 
-    folder = Path(plan.jobs.dataset(scenario.dataset))
+    folder = Path(plan.dataset(scenario.dataset))
     shape, classes, examples = FORMS.get(scenario.dataset.name, ((), 0, 0))
     if Path(folder, PREPARED_FILES[0]).exists():
         info = read_info(folder)

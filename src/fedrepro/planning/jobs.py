@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
@@ -28,8 +28,6 @@ TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its bloc
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
-PUBLIC_INPUTS = "public_inputs"  # the need
-DATA = "public_data"  # and the parameter of the method that names the data set
 BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
@@ -80,11 +78,6 @@ class TrialBlock:
         return block
 
 
-def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return ranges of `size` trials that together contain `count`, the last one whole too."""
-    return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
-
-
 @dataclass(frozen=True)
 class Scenario:
     """Data set, partition, model and training of a run; a graph for decentralised methods."""
@@ -107,8 +100,7 @@ class Scenario:
     @property
     def clients(self) -> int:
         """Return the number of clients; raise FedreproError if that depends on the data."""
-        count = clients_of(self.partition)
-        if count is None:
+        if (count := clients_of(self.partition)) is None:
             raise FedreproError(
                 f"partition '{self.partition.token}' leaves the number of clients to the data, "
                 "but local models are trained in blocks of known size: give it `clients`"
@@ -128,18 +120,14 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
-
-    Raises:
-        FedreproError: the method does not name one known data set.
-    """
-    if PUBLIC_INPUTS not in method.component.meta["needs"]:
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
+    if "public_inputs" not in method.component.meta["needs"]:
         return None
-    name, known = method[DATA], components("dataset")
+    name, known = method["public_data"], components("dataset")
     if not isinstance(name, str) or name not in known:
         raise FedreproError(
-            f"method '{method.name}': {DATA} '{name}' is not the name of one data set: known are "
-            f"{', '.join(sorted(known))}"
+            f"method '{method.name}': public_data '{name}' is not the name of one data set: known "
+            f"are {', '.join(sorted(known))}"
         )
     return known[name].spec()
 
@@ -236,21 +224,6 @@ class Job:
         return json.dumps({"stage": self.stage, **specs, **others, "out": self.out})
 
 
-def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component (data set, method, …) from its part `data` of a job's json.
-
-    `data` has the name, and parameters as keys; `kind` is such as dataset; `where` is for errors.
-
-    Raises:
-        FedreproError: the component or one of its parameters is unknown.
-    """
-    if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
-        raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
-    values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
-    component, count = component_called(kind, data["name"], where), data.get(PAIRED)
-    return component.listing(values, count, where) if count else component.spec(values, where)
-
-
 SPECS = (*SCENARIO, "method", TUNE)
 BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
 KEYS = ("every", "seed", *BLOCKS, *LISTS, "raw", "data", "members", "public")
@@ -274,17 +247,18 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; `where` names it in errors.
-
-    Raises:
-        FedreproError: a key or value is not one of a job.
-    """
+    """Build a job from the content of its json; `where` names it in errors."""
     known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
     for key, value in data.items():
         if key in SPECS:
-            specs[key] = read_spec(key, value, where)
+            if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+                raise FedreproError(f"{where}: {key} must be {{name: ...}}, not {shown(value)}")
+            given = {k: v for k, v in value.items() if k not in ("name", PAIRED)}
+            component, count = component_called(key, value["name"], where), value.get(PAIRED)
+            made = component.listing(given, count, where) if count else component.spec(given, where)
+            specs[key] = made
             # a run in rounds may have settings of its training
             if key in SCENARIO and (key != "training" or data.get("stage") == "train"):
                 specs[key].single(where)
@@ -299,110 +273,6 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")
     return Job(specs=specs, **values)
-
-
-# --------------------------------------------------------------------------- the jobs of a scale
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """Names the result folders of jobs (processes) of one scale and seed, and creates the jobs.
-
-    splits: a function from a run to the example sets ("test", …) to evaluate on, as (at its end,
-    after single rounds). made: by folder, a function that creates its job; names are never parsed.
-    """
-
-    scale: str
-    seed: int
-    clients_per_job: int | Literal["all"] = "all"
-    splits: Callable[[Run], tuple[tuple[str, ...], tuple[str, ...]]] = lambda run: ((), ())
-    made: dict[str, Callable[[], Job]] = field(default_factory=dict)
-    _names: dict[Any, str] = field(default_factory=dict)
-    _local: set[str] = field(default_factory=set)
-
-    def job(self, folder: str) -> Job:
-        return self.made[folder]()
-
-    def dataset(self, dataset: Spec) -> str:
-        """Create the job that prepares a data set; return the folder where its arrays will be."""
-        folder = dataset_folder(self.scale, dataset)
-        raw = f"resources/{dataset.name}"
-        job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
-        self.made.setdefault(folder, job)
-        return folder
-
-    def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Create the job that divides a data set in these trials; return the file it will write."""
-        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{trials}"
-        if folder not in self.made:
-            specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
-            job = partial(Job, "partition", folder, specs, self.seed, trials=trials, data=data)
-            self.made[folder] = job
-        return f"{folder}/{MEMBERS}"
-
-    def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Create the jobs that train local models; return their path, for `folders_of` to list."""
-        base = f"{self.base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
-        pieces = f"{base}{self.pieces_of_clients(scenario)}"
-        if pieces not in self._local:  # many methods read them
-            self._local.add(pieces)
-            specs = {spec.kind: spec for spec in scenario.specs}
-            given: dict[str, Any] = {"trials": trials, **self._data(scenario, trials)}
-            for folder in folders_of(pieces):
-                clients = TrialBlock.parse(folder.removeprefix(base))
-                job = partial(Job, "train", folder, specs, self.seed, clients=clients, **given)
-                self.made[folder] = job
-        return f"{pieces}/{LOCAL}"
-
-    def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return how clients share files of local models: 0-9:5 is clients 0 to 9, 5 per file."""
-        count, size = scenario.clients, self.clients_per_job
-        return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
-
-    def run(self, run: Run, trials: TrialBlock) -> str:
-        """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = f"{self.base(run, run.stage)}{TRIALS}{trials}"
-        if folder not in self.made:
-            self.made[folder] = partial(self._run, run, trials, folder)
-        return folder
-
-    def _run(self, run: Run, trials: TrialBlock, folder: str) -> Job:
-        specs = {spec.kind: spec for spec in run.specs}
-        given: dict[str, Any] = {"every": run.every, "trials": trials}
-        if run.scenario:
-            given |= self._data(run.scenario, trials)
-            given["evaluate"], given["follow"] = self.splits(run)
-            if run.every is None:
-                given["local"] = (self.local(run.scenario, trials),)
-            if public := public_data_of(run.method):
-                given["public"] = self.dataset(public)
-        return Job(run.stage, folder, specs, self.seed, **given)
-
-    def _data(self, scenario: Scenario, trials: TrialBlock) -> dict[str, Any]:
-        members = self.partition(scenario.dataset, scenario.partition, trials)
-        return {"data": self.dataset(scenario.dataset), "members": members}
-
-    def begins(self, run: Run) -> Iterator[str]:
-        """Yield prefixes of all folders that the jobs of a run write, by which to find them."""
-        yield self.base(run, run.stage)
-        if scenario := run.scenario:
-            for dataset in filter(None, (scenario.dataset, public_data_of(run.method))):
-                yield dataset_folder(self.scale, dataset)
-            yield self.base((scenario.dataset, scenario.partition), "partition")
-            yield self.base(scenario, "train")
-
-    def base(self, what: Any, stage: str) -> str:
-        """Return results/<scale>/<stage>/<components, hash>, a folder of run or scenario `what`."""
-        key = (stage, what)
-        if key not in self._names:
-            specs = what if isinstance(what, tuple) else what.specs
-            by_kind = {spec.kind: spec for spec in specs}
-            last = {"partition": "partition", "train": "model"}.get(stage, "method")
-            shown_by = [by_kind[kind] for kind in ("dataset", last) if kind in by_kind]
-            every = str(getattr(what, "every", None) or "")
-            name = setting_names(shown_by, specs, stage, str(self.seed), every)
-            self._names[key] = f"results/{self.scale}/{stage}/{name}"
-        return self._names[key]
 
 
 def dataset_folder(scale: str, dataset: Spec) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from fedrepro.core.component_notation import setting_names
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
@@ -20,14 +21,18 @@ from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibi
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.jobs import (
     CLIENTS,
+    LOCAL,
+    MEMBERS,
     METRICS,
     TRIALS,
     Job,
-    Jobs,
+    Scenario,
     TrialBlock,
     clients_of,
+    dataset_folder,
+    folders_of,
+    public_data_of,
     specs_of,
-    whole_blocks,
 )
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
@@ -39,28 +44,14 @@ T = TypeVar("T")
 AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
-def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan a figure or table; raise if on a one-shot leaderboard a method has several rounds."""
-    exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
-    for method in (s.method for m in exhibit.measures for s in m.settings if board in file.boards):
-        rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
-        if rounds > 1:
-            others = [n for n in file.names(scale) if n.partition("-")[0] not in file.boards]
-            raise FedreproError(
-                f"{file.paper}/{board} compares methods of one exchange, and method "
-                f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
-                + "".join(f", or compare it in {file.paper}/{n}" for n in others[:1])
-            )
-    return exhibit
-
-
 class Plan:
     """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
     broken: errors of exhibits that cannot be planned, by paper/name; such an exhibit is left out,
     and access to it raises the error. mistaken: errors of whole definition files, by paper.
     without: why a method that the configuration adds to all exhibits (`also`) does not fit an
-    exhibit, by paper/name and label.
+    exhibit, by paper/name and label. made: by folder of results, a function that creates the job
+    that writes it; names of folders are never parsed.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -71,15 +62,16 @@ class Plan:
         for paper in config.also.keys() - files.keys() - self.mistaken.keys():
             raise unknown("paper", paper, files, "`also` of config/config.yaml")
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
-        whole = {k: _with(v, also[k]) for k, v in files.items()}
-        self.files = Papers(whole, self.mistaken, files.of_default)
-        self.config = config
-        self.scale = scale
+        whole = {k: v.model_copy(update={"also": also[k]}) for k, v in files.items()}
+        self.files = Papers(whole, self.mistaken)
+        self.config, self.scale = config, scale
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
         self.without: dict[tuple[str, str], FedreproError] = {}
+        self.made: dict[str, Callable[[], Job]] = {}
+        self._names: dict[Any, str] = {}
         for file in self.files.values():
             self._add(file)
 
@@ -99,22 +91,36 @@ class Plan:
                 self.broken |= {key: why for key in exhibits if (why := errors[0])}
         # Defaults may name labels of some exhibits only, so those of all count; labels that one of
         # those without a mistake does not know may be of one that has one.
-        if not mistaken:
-            labels = {measure.label for one in exhibits.values() for measure in one.measures}
-            for key, exhibit in exhibits.items():
-                cases = exhibit.settings.cases.values()
-                for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
-                    for label in by_label.keys() - labels:
-                        where = f"trials_of of {key}, {file.place}"
-                        self.broken[key] = unknown("method", label, labels, where)
+        labels = {measure.label for one in exhibits.values() for measure in one.measures}
+        for key, exhibit in exhibits.items() if not mistaken else ():
+            cases = (case.trials_of for case in exhibit.settings.cases.values())
+            for label in {*exhibit.settings.trials_of}.union(*cases) - labels:
+                where = f"trials_of of {key}, {file.place}"
+                self.broken[key] = unknown("method", label, labels, where)
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str, key: str) -> Exhibit:
-        exhibit = _fitting(_with(file, []), name, self.scale)
-        fitting: list[dict[str, Any]] = []
+        def with_methods(also: list[dict[str, Any]]) -> Exhibit:
+            made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
+            board = name.partition("-")[0]
+            settings = (setting for measure in made.measures for setting in measure.settings)
+            for method in (setting.method for setting in settings if board in file.boards):
+                rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
+                if rounds > 1:
+                    known = (
+                        n for n in file.names(self.scale) if n.split("-")[0] not in file.boards
+                    )
+                    other = next((f", or compare it in {file.paper}/{n}" for n in known), "")
+                    raise FedreproError(
+                        f"{file.paper}/{board} compares methods of one exchange, and method "
+                        f"'{method.name}' runs for {rounds} rounds: give it rounds: 1{other}"
+                    )
+            return made
+
+        exhibit, fitting = with_methods([]), list[dict[str, Any]]()
         for entry in file.also:
             try:
-                exhibit = _fitting(_with(file, [*fitting, entry]), name, self.scale)
+                exhibit = with_methods([*fitting, entry])
                 fitting.append(entry)
             except FedreproError as error:
                 self.without[key, _called(entry)] = error
@@ -134,21 +140,19 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that are to be drawn according to config/config.yaml.
-
-        Raises:
-            FedreproError: the definition of one has a mistake.
-        """
+        """Return the exhibits that config/config.yaml asks for; raise if one has a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for paper in self.files.unread if wanted == "all" else self.files.of_default:
-                raise self.files.unread[paper]
-            for key, error in self.broken.items():
-                paper, _, name = key.partition("/")
-                if wanted == "all" or self.files[paper].is_headline(name, self.scale):
+            for paper, error in self.files.unread.items():
+                path = exhibits_file(paper)  # a headline may be in what cannot be read
+                if wanted == "all" or not path.is_file() or b"headline: t" in path.read_bytes():
                     raise error
-            exhibits = self.exhibits.values()
-            wanted = [e.key for e in exhibits if wanted == "all" or e.settings.headline]
+            names = ((file, n) for file in self.files.values() for n in file.names(self.scale))
+            wanted = [
+                f"{file.paper}/{name}"
+                for file, name in names
+                if wanted == "all" or file.written(name, self.scale).get("headline")
+            ]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def exhibit(self, key: str) -> Exhibit:
@@ -193,29 +197,26 @@ class Plan:
             if (clients := clients_of(run.scenario.partition)) is not None
         )
 
-    # --------------------------------------------------------------------------- files and jobs
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        """Return the object that creates this plan's jobs (processes) and names result folders."""
-        return Jobs(
-            self.scale,
-            self.config.seed,
-            self.config.granularity.clients_per_job,
-            lambda run: self.splits.get(run, ((), ())),
-        )
-
     def job(self, folder: str) -> Job:
         """Return the job (process) that writes to `folder`; raise if no figure needs it."""
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
-            if folder in self.jobs.made:
+            if folder in self.made:
                 break
             # a process that is given one job asks for it before any folder has been named
-            if folder.startswith(tuple(self.jobs.begins(run))):
+            if folder.startswith(tuple(self._begins(run))):
                 self.needed(*self._folders(run, trials))
-        if folder not in self.jobs.made:
+        if folder not in self.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
-        return self.jobs.job(folder)
+        return self.made[folder]()
+
+    def _begins(self, run: Run) -> Iterator[str]:
+        """Yield prefixes of all folders that the jobs of a run write, by which to find them."""
+        yield self.base(run, run.stage)
+        if scenario := run.scenario:
+            for dataset in filter(None, (scenario.dataset, public_data_of(run.method))):
+                yield dataset_folder(self.scale, dataset)
+            yield self.base((scenario.dataset, scenario.partition), "partition")
+            yield self.base(scenario, TRAIN)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
         """Return all jobs of a figure or table in an order in which inputs are computed first."""
@@ -227,7 +228,7 @@ class Plan:
 
         def add(folder: str) -> None:
             if folder not in found:
-                job = self.jobs.job(folder)
+                job = self.made[folder]()
                 for before in job.before:
                     add(before)
                 found[folder] = job
@@ -242,17 +243,16 @@ class Plan:
 
     def blocks(self, trials: int) -> list[TrialBlock]:
         """Divide `trials` trials into ranges, one per file; the last range may exceed them."""
-        return whole_blocks(trials, self.trials_per_job)
+        size = self.trials_per_job
+        return [TrialBlock(at, at + size - 1) for at in range(0, trials, size)]
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run (a method on data and model) into ranges, one per file.
-
-        Successive halving needs one range of all trials, as the mean over them decides what stops.
-        """
+        """Divide the trials of a run (a method on data and model) into ranges, one per file."""
+        # in successive halving the mean over all trials decides what stops
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
     def _folders(self, run: Run, trials: int) -> list[str]:
-        return [self.jobs.run(run, block) for block in self.blocks_of(run, trials)]
+        return [self.run(run, block) for block in self.blocks_of(run, trials)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
         """Return the paths of a run's files of metrics for the first `trials` trials."""
@@ -269,14 +269,81 @@ class Plan:
             blocks = self.blocks_of(run, trials)
             pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
-                clients = self.jobs.pieces_of_clients(run.scenario)
-                found[f"{self.jobs.base(run.scenario, TRAIN)}{pieces}{CLIENTS}{clients}"] = None
-            found[f"{self.jobs.base(run, run.stage)}{pieces}"] = None
+                clients = self._clients_by_file(run.scenario)
+                found[f"{self.base(run.scenario, TRAIN)}{pieces}{CLIENTS}{clients}"] = None
+            found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
 
+    # ------------------------------------------- jobs are created by naming what they write
 
-def _with(file: ExhibitFile, also: list[dict[str, Any]]) -> ExhibitFile:
-    return file if also == file.also else file.model_copy(update={"also": also})
+    def dataset(self, dataset: Spec) -> str:
+        """Create the job that prepares a data set; return the folder where its arrays will be."""
+        folder, raw = dataset_folder(self.scale, dataset), f"resources/{dataset.name}"
+        self.made.setdefault(folder, partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw))
+        return folder
+
+    def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
+        """Create the job that divides a data set in these trials; return the file it will write."""
+        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{trials}"
+        if folder not in self.made:
+            specs, given = {"dataset": dataset, "partition": partition}, self._given(trials)
+            data = self.dataset(dataset)
+            self.made[folder] = partial(Job, "partition", folder, specs, data=data, **given)
+        return f"{folder}/{MEMBERS}"
+
+    def local(self, scenario: Scenario, trials: TrialBlock) -> str:
+        """Create the jobs that train local models; return their path, for `folders_of` to list."""
+        base = f"{self.base(scenario, TRAIN)}{TRIALS}{trials}{CLIENTS}"
+        pieces = f"{base}{self._clients_by_file(scenario)}"
+        if (TRAIN, pieces) not in self._names:  # many methods read them
+            self._names[TRAIN, pieces] = pieces
+            specs = {spec.kind: spec for spec in scenario.specs}
+            given = self._given(trials, scenario)
+            for folder in folders_of(pieces):
+                clients = TrialBlock.parse(folder.removeprefix(base))
+                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=clients, **given)
+        return f"{pieces}/{LOCAL}"
+
+    def _clients_by_file(self, scenario: Scenario) -> str:
+        count, size = scenario.clients, self.config.granularity.clients_per_job
+        return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
+
+    def run(self, run: Run, trials: TrialBlock) -> str:
+        """Create the job that computes a run for a range of trials; return its result folder."""
+        folder = f"{self.base(run, run.stage)}{TRIALS}{trials}"
+        if folder not in self.made:
+            self.made[folder] = partial(self._job_of_run, run, trials, folder)
+        return folder
+
+    def _job_of_run(self, run: Run, trials: TrialBlock, folder: str) -> Job:
+        given = {"every": run.every, **self._given(trials, run.scenario)}
+        if run.scenario:
+            given["evaluate"], given["follow"] = self.splits.get(run, ((), ()))
+            if run.every is None:
+                given["local"] = (self.local(run.scenario, trials),)
+            if public := public_data_of(run.method):
+                given["public"] = self.dataset(public)
+        return Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
+
+    def _given(self, trials: TrialBlock, scenario: Scenario | None = None) -> dict[str, Any]:
+        given: dict[str, Any] = {"seed": self.config.seed, "trials": trials}
+        if scenario:
+            given["data"] = self.dataset(scenario.dataset)
+            given["members"] = self.partition(scenario.dataset, scenario.partition, trials)
+        return given
+
+    def base(self, what: Any, stage: str) -> str:
+        """Return results/<scale>/<stage>/<components, hash>, a folder of run or scenario `what`."""
+        key = (stage, what)
+        if key not in self._names:
+            specs = what if isinstance(what, tuple) else what.specs
+            by_kind = {spec.kind: spec for spec in specs}
+            last = {"partition": "partition", TRAIN: "model"}.get(stage, "method")
+            shown_by = [by_kind[kind] for kind in ("dataset", last) if kind in by_kind]
+            every = str(getattr(what, "every", None) or "")
+            name = setting_names(shown_by, specs, stage, str(self.config.seed), every)
+            self._names[key] = f"results/{self.scale}/{stage}/{name}"
+        return self._names[key]
 
 
 def _called(entry: Mapping[str, Any]) -> str:
@@ -290,57 +357,27 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
     return found
 
 
-# ----------------------------------------------------------------------------- leaderboards
+def require_frozen(plan: Plan, paper: str) -> None:
+    """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
 
-
-def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """Return the keys (paper/name) of the tables that make up leaderboard `version` of a paper."""
-    return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
-
-
-def tables_of_board(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the planned tables that make up leaderboard `version` of a paper, in order.
-
-    Raises:
-        FedreproError: one of them has a mistake.
+    It is a SHA-256 digest of data, partitions, models and training with all parameters and
+    versions, numbers of trials, and selection rules, but not the methods.
     """
-    return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
-
-
-def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
-
-    `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
-    all parameters and versions, numbers of trials, and selection rules, but not the methods.
-    """
-    lines = []
-    for exhibit in parts:
-        rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
-        for point in exhibit.points:
-            scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
-            trials = sorted(set(point.trials.values()))
-            lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-
-
-def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Raise FedreproError if a leaderboard's data, models, trials or selection rules have changed.
-
-    Args:
-        plan: the figures and tables of a scale; only scale paper is checked.
-        papers: the papers whose leaderboards are checked; None: all.
-
-    Raises:
-        FedreproError: the digest of these conditions is not the one in the leaderboard's file.
-    """
-    for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
-        for version, board in plan.files[paper].boards.items():
-            if set(part_keys(plan, paper, version)) & set(plan.broken):
-                continue  # `Plan.exhibit` raises its error
-            digest = ground_of(tables_of_board(plan, paper, version))
-            if board.ground and digest != board.ground:
-                raise FedreproError(
-                    f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
-                    f"digest is {digest}, written is {board.ground}); results on two grounds do "
-                    f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
-                )
+    file = plan.files[paper]
+    for version, board in file.boards.items() if plan.scale == "paper" else ():
+        parts, lines = file.parts(version, plan.scale), []
+        if plan.broken.keys() & parts:
+            continue  # `Plan.exhibit` raises its error
+        for exhibit in map(plan.exhibit, parts):
+            rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+            for point in exhibit.points:
+                scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
+                trials = sorted(set(point.trials.values()))
+                lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
+        digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+        if board.ground and digest != board.ground:
+            raise FedreproError(
+                f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
+                f"digest is {digest}, written is {board.ground}); results on two grounds do "
+                f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
+            )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kernel_pinning import PORTABLE
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ERRORS = 2  # combined standard errors that two runs of the same differ by at most, 19 times of 20
 
@@ -36,12 +36,10 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """Compare a user's numbers of a figure or table with the ones kept in the repository.
+    """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
 
-    `key` is paper/name, `reports` the folder of the user's results, `recorded` that of kept ones.
-
-    Raises:
-        FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.
+    `reports` is the folder of the user's results, `recorded` that of kept ones. It raises if one
+    side lacks the key, or its record is incomplete or was altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:
@@ -67,13 +65,9 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
-    Both have mean, sd and trials in a row for each swept parameters, method, metric and split.
-
-    Raises:
-        FedreproError: if the tables vary different parameters.
+    Both have mean, sd and trials in a row for each swept parameters, method, metric and split; it
+    raises if they vary different parameters.
     """
-    from fedrepro.numbers.exhibit_tables import leading_columns
-
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
         raise FedreproError(
@@ -90,16 +84,20 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     difference = (mine["mean"] - kept["mean"]).mask(equal, 0.0)
     ours_sd, kept_sd = (side["sd"].astype(float) / side["trials"] ** 0.5 for side in (mine, kept))
     spread = (ours_sd**2 + kept_sd**2) ** 0.5
-    errors = (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0)
-    columns = {"ours": mine["mean"], "recorded": kept["mean"]}
-    columns["setting"], columns["recorded_setting"] = (
-        s["setting"].fillna("") for s in (mine, kept)
-    )
-    columns |= {"difference": difference, "errors": errors}
-    rows = every.to_frame(index=False).assign(**{k: c.to_numpy() for k, c in columns.items()})
-    points = ([f"{k} {row[k]}" for k in swept if row[k] != ""] for row in rows.to_dict("records"))
-    where = zip(rows["method"], points, strict=True)
-    return rows.assign(where=[", ".join([method, *point]) for method, point in where])
+    columns = {
+        "ours": mine["mean"],
+        "recorded": kept["mean"],
+        "setting": mine["setting"].fillna(""),
+        "recorded_setting": kept["setting"].fillna(""),
+        "difference": difference,
+        "errors": (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0),
+    }
+    rows = pd.DataFrame(columns, index=every).reset_index()
+    rows["where"] = [
+        ", ".join([row["method"], *(f"{k} {row[k]}" for k in swept if row[k] != "")])
+        for row in rows.to_dict("records")
+    ]
+    return rows
 
 
 def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
@@ -112,10 +110,9 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
         return f"{key}: every number that both have is equal{lone}"
     accuracy = differing[(differing["metric"] == "accuracy") & (differing["split"] == "test")]
     among = differing if accuracy.empty else accuracy
-    order = among["difference"].abs().sort_values(ascending=False, kind="stable").index
-    worst: Any = among.loc[order].iloc[0]
-    metric = worst["metric"] if accuracy.empty else "test accuracy"
-    errors = worst["errors"]
+    place: Any = among["difference"].abs().idxmax()
+    worst: Any = among.loc[place]
+    metric, errors = worst["metric"] if accuracy.empty else "test accuracy", worst["errors"]
     counted = "" if errors != errors else f", {errors:.1f} combined standard errors"
     return (
         f"{key}: {len(differing)} of {len(rows)} numbers differ{lone}; {metric} by at most "
@@ -125,10 +122,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, our_arithmetic: str, recorded_arithmetic: str) -> str:
-    """Say how many differences chance explains, or that none should be as libraries were pinned.
-
-    `errors` are the differences in combined standard errors.
-    """
+    """Say how many differences (in standard errors) chance explains; none, if both were pinned."""
     if our_arithmetic == recorded_arithmetic == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
@@ -140,9 +134,8 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     ours, theirs = ([data["sha256"] for data in about["data"]] for about in (mine, kept))
     differ = "the data differ: their checksums are not the recorded ones"
     notes = [] if ours == theirs else [differ]
-    for key in ("seed", "trials", "components"):
-        if mine[key] != kept[key]:
-            notes.append(f"not as in the record: {key}")
+    keys = ("seed", "trials", "components")
+    notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
     if (here := _arithmetic(mine)) != (recorded := _arithmetic(kept)):
         notes.append(f"not as in the record: arithmetic ({here}, recorded {recorded})")
     now, then = _versions(mine), _versions(kept)

@@ -1,4 +1,4 @@
-"""Keep measured results in the repository, in the folder reports/record."""
+"""Keep measured results in reports/record, and write the leaderboards of a folder of results."""
 
 from __future__ import annotations
 
@@ -6,18 +6,37 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.artifacts import atomic, checksum_of, json_text, read_table, target_of
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    atomic,
+    checksum_of,
+    corrupt_file_error,
+    json_text,
+    read_json,
+    read_table,
+    target_of,
+)
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
-from fedrepro.numbers.exhibit_files import KEPT, ExhibitFiles, open_exhibit, write_claims
+from fedrepro.numbers.exhibit_files import (
+    KEPT,
+    ExhibitFiles,
+    open_exhibit,
+    write_claims,
+    write_files,
+)
 from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
+from fedrepro.planning.config import ExhibitFile, load_exhibits
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
+ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry of a leaderboard
 RUN = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
 
 
@@ -41,26 +60,18 @@ def record(
     """Copy results from `<source>/<scale>` to `<target>/<scale>`, the folder of kept results.
 
     `keys` names figures and tables as paper/name; () means all. All files are read and checked
-    before any is written, so that nothing is copied if one is damaged. If `source` itself has kept
-    results, their run times and machines are copied. At the end the papers' claims are judged, and
-    leaderboards written, from all kept results.
-
-    Raises:
-        FedreproError: if a file is missing or damaged.
+    before any is written, so that nothing is copied if one is missing or damaged. At the end the
+    papers' claims are judged, and leaderboards written, from all kept results.
     """
-    from fedrepro.numbers.exhibit_tables import csv_text
     from fedrepro.numbers.verdicts.claim_verdicts import verdicts
-    from fedrepro.planning.config import load_exhibits
-    from fedrepro.record.leaderboards import write_boards
 
     if not (keys := list(keys) or drawn_keys(source, scale)):
         raise FedreproError(
             f"{source / scale} holds no exhibit; "
             f"make them with: snakemake --cores 2 reports/{scale}/index.html"
         )
-    recorded = Recorded()
+    recorded, folder = Recorded(), target / scale
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
-    folder = target / scale
     for key, contents in read.items():
         recorded.files.extend(write_kept(folder / key, contents))
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
@@ -69,7 +80,10 @@ def record(
             text = csv_text(verdicts(published, own, folder))
             recorded.files.extend(write_claims(folder / paper / "claims.csv", text))
         if exhibits_file(paper).exists():
-            recorded.files.extend(write_boards(load_exhibits()[paper], scale, folder))
+            file = load_exhibits()[paper]
+            for version in file.boards:
+                if parts_in(file, version, scale, folder):
+                    recorded.files.extend(write_board(file, version, scale, folder))
     return recorded
 
 
@@ -78,9 +92,6 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
     `key` is paper/name below `<source>/<scale>`. The last item is the json: with checksums, run
     times, machines, and the text of csv files that have no rows. It appends to `warnings`.
-
-    Raises:
-        FedreproError: if a file is missing or damaged.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
@@ -140,8 +151,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write all files of one figure or table (bytes by suffix, .json last), or none.
 
-    Returns paths. The old json is removed first and the new one renamed last: an interrupted write
-    leaves no json, and so is not recorded.
+    The old json goes first and the new one comes last: what is interrupted is not recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:
@@ -150,3 +160,84 @@ def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
             stack.enter_context(atomic(path)).write_bytes(data)
         target_of(f"{base}.json").unlink(missing_ok=True)
     return paths
+
+
+def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
+    """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
+    return [k for k in file.parts(version, scale) if Path(f"{reports / k}.json").exists()]
+
+
+def entries_folder(reports: Path, paper: str, version: str) -> Path:
+    """Return the folder of methods that others submitted to a leaderboard, with results."""
+    return reports / paper / f"{version}.entries"
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return {file in the folder of a submitted method: its SHA-256}, without verdict.json."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+def entries_in(
+    reports: Path, paper: str, version: str, scale: str
+) -> list[tuple[str, ExhibitFiles]]:
+    """Read the results of methods that others submitted to a leaderboard, at one `scale`.
+
+    A submission is verified if its folder has a verdict.json of a check, else it is reported; it
+    raises if one is damaged, or was changed after its verdict.
+    """
+    from fedrepro.numbers.leaderboard import REPORTED, VERIFIED
+
+    entries: list[tuple[str, ExhibitFiles]] = []
+    for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
+        folder, verdict, computed = path.parent, path.with_name(VERDICT), REPORTED
+        if verdict.exists():
+            computed = VERIFIED
+            if read_json(verdict, {"files": dict})["files"] != digests_of(folder):
+                raise corrupt_file_error(folder, "it is not what its verdict is of")
+        keys = read_json(path, {"exhibits": list})["exhibits"]
+        entries += [(computed, open_exhibit(folder, key, scale)) for key in keys]
+    return entries
+
+
+def write_board(
+    file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
+) -> list[Path]:
+    """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
+
+    `reports` has its figures and tables at this scale: at least one, and the json names missing
+    ones. `out` is the beginning of the files' paths, by default `<reports>/<paper>/<version>`.
+    Pictures leave out methods whose results others submitted and nobody has verified.
+    """
+    from fedrepro.drawings.leaderboard import pictures
+    from fedrepro.numbers.leaderboard import REPORTED, board_data, board_rows
+    from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+
+    board, present = file.boards[version], parts_in(file, version, scale, reports)
+    keys = file.parts(version, scale)
+    if not present:
+        raise FedreproError(
+            f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
+        )
+    parts = [open_exhibit(reports, key, scale) for key in present]
+    others = entries_in(reports, file.paper, version, scale)
+    numbers = board_data(board, parts, others)
+    rows = board_rows(numbers)
+    known = [row for row in rows if row.method.computed != REPORTED]
+    settings = board.model_dump(mode="json", exclude={"ground", "data"})
+    tables = {".csv": leaderboard, ".scenarios.csv": scenarios, ".times.csv": seconds}
+    texts = {suffix: csv_text(make(numbers, rows)).encode() for suffix, make in tables.items()}
+    texts |= pictures(settings, read_csv(csv_text(leaderboard(numbers, known))))
+    about = {
+        "kind": "leaderboard",
+        "schema": SCHEMA_VERSION,
+        "key": f"{file.paper}/{version}",
+        "scale": scale,
+        "board": settings,
+        "parts": present,
+        "missing": [key for key in keys if key not in present],
+        "without_score": [scene.name for scene in numbers.entries if scene not in numbers.scenes],
+    }
+    return write_files(str(out or reports / file.paper / version), about, texts)

@@ -35,7 +35,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path, PurePath
 from statistics import fmean
 from typing import NamedTuple
@@ -58,7 +57,7 @@ ONE_OF: dict[str, Callable[[list[float]], float]] = {"least": min, "most": max, 
 OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(
     r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
-    rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|{'|'.join(OF_TRIALS)}) )?"
+    rf"(?:(?P<end>{'|'.join((*ONE_OF, 'range', 'each', *OF_TRIALS))}) )?"
     r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
 )
 SIDE = re.compile(
@@ -68,6 +67,7 @@ SIDE = re.compile(
 COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
 PRINT = "print"
 Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
+Table = Mapping[str, Sequence[Cells]]  # by metric, "" in a file without metrics
 VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
 
 
@@ -134,7 +134,7 @@ def _told(asked: RecordQuery, record: Path) -> str:
 def _answer(asked: RecordQuery, record: Path) -> list[float]:
     count = COUNT.fullmatch(asked.question)
     if count or asked.question.startswith("claims"):
-        rows = [*chain.from_iterable(_table(asked, record).values())]
+        rows = [row for rows in _table(asked, record).values() for row in rows]
         if count:
             return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
         verdict = asked.question.partition(" that ")[2]
@@ -144,9 +144,7 @@ def _answer(asked: RecordQuery, record: Path) -> list[float]:
     return [n for one in questions for n in _numbers(replace(asked, question=one), record)]
 
 
-def _table(
-    asked: RecordQuery, record: Path, exhibit: str | None = None
-) -> Mapping[str, Sequence[Cells]]:
+def _table(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Table:
     path = record / asked.file
     path = path.with_name(f"{exhibit}.csv") if exhibit else path
     if not path.exists():
@@ -157,7 +155,7 @@ def _table(
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> Mapping[str, Sequence[Cells]]:
+def _parsed(text: str) -> Table:
     by_metric: dict[str, list[Cells]] = {}
     for row in read_csv(text).to_dict("records"):
         cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
@@ -198,9 +196,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
     first, second = (SIDE.fullmatch((match and match[of]) or "") for of in ("first", "second"))
     if not match or not first:
-        raise _wrong(
-            asked, "cannot be read as a question; record/recorded_numbers.py says how to ask"
-        )
+        raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
     ours = second is not None and second["method"] == PRINT
     if second is not None:
@@ -225,11 +221,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers that the word `end` takes from `rows`, times `factor`, at most `many`.
-
-    "least", "most" and "mean" give one number, "range" two, "each" all. Of the mean over rows
-    "trials" gives every trial, "sd" one number, "interval" the mean and two ends.
-    """
+    """Return the numbers that the word `end` takes from `rows`, times `factor`, at most `many`."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -250,9 +242,9 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements that one side of a question asks for: its method, metric and place.
+    """Return what one side of a question asks for; of a printed.csv the print, or with `ours` ours.
 
-    `side` has these as texts. From a printed.csv it takes the paper's values, or with `ours` ours.
+    `side` has its method, metric, exhibit and place as texts.
     """
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem
@@ -274,15 +266,15 @@ def _rows(
     if not rows:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
 
-    def measured(row: Cells) -> Measurement:
-        both = ("paired_mean", "by_trial")
-        paired, texts = (row.get(key) if column == "mean" else None for key in both)
+    found = []
+    for row in rows:
+        own = row if column == "mean" else {}
+        paired, texts = own.get("paired_mean"), own.get("by_trial")
         numbers = [row[column] if paired is None else paired, *(row[end] for end in ends)]
         value, *limits = (math.nan if one is None else float(str(one)) for one in numbers)
         trials = np.array([] if texts is None else str(texts).split(), float)
-        return Measurement(value, trials, tuple(limits))
-
-    return [measured(row) for row in rows]
+        found.append(Measurement(value, trials, tuple(limits)))
+    return found
 
 
 def _fitting(

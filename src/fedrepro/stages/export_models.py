@@ -72,12 +72,12 @@ def _made(
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Yield (trial, model, classes) of `count` trials; append provenance of files to `inputs`."""
-    data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
-    elsewhere = Path(plan.jobs.dataset(other)) if other else None
+    data, other = plan.dataset(scenario.dataset), public_data_of(method)
+    elsewhere = Path(plan.dataset(other)) if other else None
     for block in plan.blocks(count):
-        partition = plan.jobs.partition(scenario.dataset, scenario.partition, block)
+        partition = plan.partition(scenario.dataset, scenario.partition, block)
         given = ScenarioData.load(scenario, data, partition, plan.config.seed, device)
-        files = folders_of(plan.jobs.local(scenario, block))
+        files = folders_of(plan.local(scenario, block))
         trials, made = [trial for trial in block if trial < count], {"path": scenario.token}
         models = read_models(files, trials, {**made, "data": given.prepared.checksum})
         inputs.append(given.prepared.info["provenance"])

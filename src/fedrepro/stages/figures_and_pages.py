@@ -55,8 +55,15 @@ from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.record.leaderboards import parts_in, write_board
-from fedrepro.record.record_results import RECORD, RUN, Recorded, drawn_keys, record
+from fedrepro.record.record_results import (
+    RECORD,
+    RUN,
+    Recorded,
+    drawn_keys,
+    parts_in,
+    record,
+    write_board,
+)
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log_and_gpu_lock import log
@@ -225,8 +232,8 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
 
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
-            prepared = load_prepared(plan.jobs.dataset(dataset))
-            file = plan.jobs.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
+            prepared = load_prepared(plan.dataset(dataset))
+            file = plan.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
             held = read_partition(file, TRIAL, population_of(dataset, partition))
             one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
             more = {"skew": one.skew, "stand_in": prepared.stand_in}

@@ -245,7 +245,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             blocks = plan.blocks_of(run, trials)
             trained: list[Path] = []  # seconds of local training
             if run.scenario and run.stage == "aggregate":
-                local = (plan.jobs.local(run.scenario, block) for block in blocks)
+                local = (plan.local(run.scenario, block) for block in blocks)
                 trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
             seconds = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
             cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]

@@ -41,9 +41,18 @@ from fedrepro.planning.config import (
 from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
-from fedrepro.planning.plan import Plan, part_keys
-from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
-from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_kept
+from fedrepro.planning.plan import Plan
+from fedrepro.record.record_results import (
+    ENTRY,
+    RECORD,
+    REPORTS,
+    VERDICT,
+    digests_of,
+    entries_folder,
+    read_drawn,
+    write_board,
+    write_kept,
+)
 from fedrepro.stages.figures_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
 
@@ -142,7 +151,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]
-    keys = part_keys(whole, paper, name) if name in file.boards else [whole.exhibit(key).key]
+    keys = file.parts(name, scale) if name in file.boards else [whole.exhibit(key).key]
     says = _added_method(file, wanted)
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
     left_out: dict[str, str] = {}

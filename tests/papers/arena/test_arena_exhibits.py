@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.papers.arena import leaderboard_1
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.plan import Plan, part_keys, tables_of_board
+from fedrepro.planning.plan import Exhibit, Plan
 
 RECORD = Path(__file__).parents[3] / "reports/record/paper/arena"
 POINT = ["model_name", "partition_name", "partition_alpha", "partition_clients"]
@@ -47,10 +47,10 @@ def plan() -> Plan:
 def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     board = plan.files["arena"].boards["2"]
     assert (board.each_trial, board.supersedes) == (True, "1")
-    first, second = ([k.partition("-")[2] for k in part_keys(plan, "arena", v)] for v in "12")
+    first, second = ([t.name.partition("-")[2] for t in tables(plan, v)] for v in "12")
     assert first == second
     counts = {}
-    for point in (point for part in tables_of_board(plan, "arena", "2") for point in part.points):
+    for point in (point for part in tables(plan, "2") for point in part.points):
         assert point.scenario.training.values["epochs"] == 10
         for measure in point.measures:
             counts.setdefault(len(measure.settings), set()).add(measure.label)
@@ -60,3 +60,7 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     assert set(counts) == {1, 2, 8}
     assert counts[2] == {"class-weighted ensemble", "weight matching"}
     assert not counts[1] & counts[8]
+
+
+def tables(plan: Plan, version: str) -> list[Exhibit]:
+    return [plan.exhibit(key) for key in plan.files["arena"].parts(version, "paper")]

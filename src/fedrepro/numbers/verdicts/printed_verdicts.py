@@ -384,7 +384,7 @@ def leave_out_mistaken(plan: Plan) -> None:
         claims = claims_file(paper)
         try:
             require_printed(plan, [paper])
-            require_frozen(plan, [paper])
+            require_frozen(plan, paper)
             if claims.parent == OWN_PUBLISHED and claims.exists():
                 load_claims(claims)
         except FedreproError as error:

@@ -136,13 +136,19 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     package = resources.files("fedrepro.record.site")
     scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
     scripts["tables.js"] = _tables_script()
-    for name, text in (made | {f"_static/{name}": text for name, text in scripts.items()}).items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text, encoding="utf-8")
+    texts = made | {f"_static/{name}": text for name, text in scripts.items()}
     figures = {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
-    for name, file in (figures | {f"_extra/{name}": file for name, file in copies.items()}).items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        _copy(file, place / name)
+    for name, what in (texts | figures | {f"_extra/{n}": f for n, f in copies.items()}).items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(what, str):
+            path.write_text(what, encoding="utf-8")
+        elif path.suffix == ".gz":
+            path.write_bytes(gzip.compress(what.read_bytes(), mtime=0))
+        elif what.suffix == ".svg":
+            path.write_text(LONG.sub(r"\1", what.read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(what, path)
     return made
 
 
@@ -152,17 +158,17 @@ def _of(name: str) -> str:
 
 def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     """Return {path on the website: file of `folder`} for all that a paper's pages show."""
-    found = {
-        f"shown/{board.key}{suffix}": folder / f"{board.key}{suffix}"
+    names = {
+        f"{board.key}{suffix}": f"{board.key}{suffix}"
         for board in paper.boards
         for suffix in board.about["files"]
         if not suffix.endswith(".png")
     }
     for shown in paper.exhibits.values():
-        wanted = {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}
-        names = {suffix: shown.csv if suffix == ".csv" else suffix for suffix in wanted}
-        found |= {f"shown/{shown.key}{n}": folder / f"{shown.key}{s}" for s, n in names.items()}
-    return found
+        for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}:
+            ending = shown.csv if suffix == ".csv" else suffix
+            names[f"{shown.key}{ending}"] = f"{shown.key}{suffix}"
+    return {f"shown/{name}": folder / file for name, file in names.items()}
 
 
 def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:
@@ -197,18 +203,6 @@ def _tables_script() -> str:
     table = next(local for local, name in names.items() if name == "default")
     body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
     return f"(function(){{\n{body}\n}})();\n"
-
-
-def _copy(file: Path, place: Path) -> None:
-    if place.suffix == ".gz":
-        place.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
-    elif file.suffix == ".svg":
-        place.write_text(LONG.sub(r"\1", file.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        shutil.copyfile(file, place)
-
-
-# ---------------------------------------------------------------------------------------- guides
 
 
 @dataclass
@@ -278,8 +272,6 @@ def copied(path: str) -> str:
     shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
     return f"files/{path}" if shown else f"files/{path}.txt"
 
-
-# ---------------------------------------------------------------------------------------- Sphinx
 
 SETTINGS: dict[str, Any] = {
     "project": "fedrepro",

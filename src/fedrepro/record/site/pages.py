@@ -23,7 +23,8 @@ from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
-from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
+from fedrepro.numbers.leaderboard import HERE
+from fedrepro.numbers.verdicts import summary_sentences
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
@@ -43,11 +44,6 @@ END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 KNOWN = texts.page_data("methods.yaml")
 SIZE = 17.0  # of letters, in pixels
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
-SENDS = {
-    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
-    "federated": "In every round the chosen clients receive the global model and send theirs.",
-    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
-}
 MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
 BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 SOURCE = re.compile(r"Source: .*", re.DOTALL)
@@ -56,9 +52,10 @@ SOURCE = re.compile(r"Source: .*", re.DOTALL)
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(report_data), vars(texts), globals()):
+    for names in (vars(summary_sentences), vars(report_data), vars(texts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
-    made.globals["same_bytes"] = same_bytes
+    made.globals |= {"same_bytes": same_bytes, "render": render, "HERE": HERE}
+    made.globals |= {"NEEDS": NEEDS, "METHOD_KINDS": METHOD_KINDS}
     made.filters |= {
         "along": texts.along,
         "num": texts.score_text,
@@ -118,24 +115,17 @@ def home(
 
     `answers` has the main finding of papers by name, `trees` the side bar's captions and pages.
     """
-    shown = [
-        board
-        for paper in reports.papers
-        for board in paper.boards
-        if not texts.superseded_by(board, paper.boards)
-    ]
+    shown = [b for p in reports.papers for b in p.boards if not texts.superseded_by(b, p.boards)]
     cards: list[dict[str, Any]] = []
     for paper in (paper for paper in reports.papers if not paper.boards):
         said = Markup(telling(answers.get(paper.name, "")))
         sentence = part("words", said) if said else verdict_summary(paper)
-        counts = settled_counts(paper.printed, paper.claims)
-        card = {"paper": paper, "picture": picture(paper), "sentence": sentence}
-        cards.append({**card, "counts": counts})
+        counts = summary_sentences.settled_counts(paper.printed, paper.claims)
+        cards.append({"paper": paper, "sentence": sentence, "counts": counts})
     return page(
         "home.md",
         board=texts.answer(shown[0]) if shown else {},
         reports=reports,
-        stand_ins=dict.fromkeys(note for paper in reports.papers for note in paper.stand_ins),
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
         guides=any("docs/using" in names for _, names in trees),
@@ -150,7 +140,8 @@ def picture(paper: Paper) -> ExhibitView | None:
 
 
 def verdict_summary(paper: Paper) -> str:
-    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
+    of_claims = summary_sentences.claim_counts(paper.claims)[:1]
+    return " ".join([*of_claims, *summary_sentences.printed_counts(paper.printed)[:2]])
 
 
 def telling(text: str) -> str:
@@ -166,11 +157,10 @@ def paper_page(
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
-    """Write the page of a paper: its finding, claims, figures and tables.
+    """Write the page of a paper: its finding `answer`, claims, figures and tables.
 
-    `answer` is the paper's main finding, by default a summary of verdicts. `details` are titles and
-    paths of pages of findings, `links` addresses of pages on a leaderboard's methods, by label, and
-    `guide` is the address of the page on how a leaderboard ranks methods.
+    `details` are titles and paths of pages of findings, `links` addresses of pages on a
+    leaderboard's methods, by label, and `guide` that of the page on how it ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide, "paper": paper}
     return page("paper.md", up="../", finding=Markup(answer or verdict_summary(paper)), **given)
@@ -211,28 +201,11 @@ def exhibit_title(paper: Paper, name: str) -> str:
     return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
-def origin_rows(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (title, text) on how a result was made: revision, machine, package versions."""
-    rows = []
-    drawn = ("Drawn", about.get("drawn", about))
-    for what, made in (*(("Computed", one) for one in about["computed"]), drawn):
-        versions = ", ".join(f"{name} {text}" for name, text in made.get("versions", {}).items())
-        origin = f"at revision {made.get('revision', 'unknown')}"
-        if "machine" in made:
-            cores, cpu = made["machine"]["cores"], made["machine"]["cpu"]
-            origin += f", on {made['device']} of a machine with {cores} cores ({cpu})"
-        rows.append((what, f"{origin}; {versions}"))
-    return rows
-
-
 def computed_on(shown: ExhibitView) -> str:
     """Write the processors and devices that computed a figure or table, or "not recorded"."""
     known = shown.files.run.get("machines", ())
     recorded = [{"device": one["device"], "machine": one} for one in known]
     return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"
-
-
-# --------------------------------------------------------------------------------------- methods
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
@@ -245,58 +218,30 @@ def method_pages(reports: Reports) -> dict[str, str]:
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
     texts = {name: _page(item, used.get(name, [])) for name, item in methods.items()}
     bounds = [Markup(text) for name, text in texts.items() if _bound(methods[name])]
-    kinds: dict[str, list[tuple[str, str, str]]] = {}
-    for name, item in methods.items():
-        listed = (_near(name), title_of(item), about(item)[0])
-        kinds.setdefault(item.meta["kind"], []).append(listed)
-    groups = [
-        (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
-        for kind, members in kinds.items()
-    ]
-    called = [
-        (known.name, _near(known.method), title_of(methods[known.method]), known.words)
-        for known in names_of_field(methods)
-    ]
+    kinds: dict[str, list[Component]] = {}
+    for item in methods.values():
+        kinds.setdefault(item.meta["kind"], []).append(item)
+    called = list(names_of_field(methods))
     shared = {"bounds": page("bounds.md", bounds=bounds)}
-    shared["index"] = page("methods.md", kinds=groups, called=called)
+    shared["index"] = page("methods.md", kinds=kinds, called=called, methods=methods)
     return {name: text for name, text in texts.items() if not _bound(methods[name])} | shared
 
 
 def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
-    known = KNOWN.get(item.name, {})
-    options = []
-    for param in item.own_params.values():
-        allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
-        default = "required" if param.required else render(param.default)
-        options.append((param.name, default, param.arg.unit, param.arg.doc + allowed))
     # a sign that is divided between two lines is one again; items of a list stay
     reference = [
         block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
         for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
     ]
-    return page(
-        "method.md",
-        up="../",
-        item=item,
-        kind=METHOD_KINDS[item.meta["kind"]],
-        title=title_of(item),
-        part=_bound(item),
-        known=known,
-        reference=docstring("\n\n".join(reference)),
-        formula=formula(known["formula"]) if "formula" in known else None,
-        about=about(item),
-        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
-        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
-        options=options,
-        used=used,
-    )
+    given = {"reference": docstring("\n\n".join(reference)), "part": _bound(item), "used": used}
+    return page("method.md", up="../", item=item, **given)
 
 
 def _bound(item: Component) -> bool:
     return item.meta["kind"] in ("control", "simulation")
 
 
-def _near(name: str) -> str:
+def near(name: str) -> str:
     return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
 
 
@@ -309,7 +254,7 @@ def links_of(reports: Reports) -> dict[str, str]:
     boards = (paper for paper in reports.papers if paper.boards)
     shown = (exhibit for paper in boards for exhibit in paper.exhibits.values())
     methods = (method for exhibit in shown for method in exhibit.about["methods"])
-    return {method["label"]: f"methods/{_near(method['name'])}" for method in methods}
+    return {method["label"]: f"methods/{near(method['name'])}" for method in methods}
 
 
 def about(item: Component) -> tuple[str, str]:
@@ -344,11 +289,7 @@ def escaped(text: str, signs: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`.
-
-    Raises:
-        ValueError: if `text` is not a formula that matplotlib can read.
-    """
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_clai
 from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
-from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, PrintedValue, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
 from fedrepro.numbers.verdicts.summary_sentences import resolve
 from fedrepro.planning.figure_interface import final
 
@@ -52,8 +53,7 @@ class ExhibitView:
     @property
     def csv(self) -> str:
         """Return the ending of the csv's name on the website: .csv, or .csv.gz for a large csv."""
-        large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
-        return ".csv.gz" if large else ".csv"
+        return ".csv.gz" if os.path.getsize(f"{self.files.base}.csv") > LARGE else ".csv"
 
     @property
     def alt(self) -> str:
@@ -70,11 +70,6 @@ class ExhibitView:
             there = all(path.exists() for path in of_methods(timings))
             spent = exhibit_seconds(timings) if there else None
         return sum(spent.values()) / 3600 if spent else math.nan
-
-    @property
-    def held(self) -> str:
-        """Write what all numbers of the figure or table share: data, parameters, and trials."""
-        return tables.fixed_keys(self.about, self.numbers)
 
     @property
     def measured(self) -> str:
@@ -156,17 +151,12 @@ class Reports:
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
-
-    Raises:
-        FedreproError: if files are missing, damaged or of another scale (tiny, quick or paper).
-    """
+    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`."""
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
-        files = open_exhibit(folder, key, scale)
+        files, name = open_exhibit(folder, key, scale), key.partition("/")[2]
         files.read(".choice.csv")  # it is copied, so its checksum is checked here
         printed = files.read(".printed.csv").decode() if files.is_table else ""
-        name = key.partition("/")[2]
         rows = [{"exhibit": name, **row} for row in _rows(printed)]
         shown = ExhibitView(key, files, files.numbers, rows)
         papers.setdefault(shown.about["paper"]["name"], {})[name] = shown
@@ -180,14 +170,16 @@ def _rows(text: str) -> csv.DictReader[str]:
 
 
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
-    about = next(iter(exhibits.values())).about["paper"]
-    numbers = {shown.name: shown.numbers for shown in exhibits.values()}
-    path = folder / name / "claims.csv"
+    about, path = next(iter(exhibits.values())).about["paper"], folder / name / "claims.csv"
     claims = claims_of(read_claims(path)) if path.exists() else []
+    numbers = {shown.name: shown.numbers for shown in exhibits.values()}
     printed = [(row, shown.printed) for shown in exhibits.values() for row in shown.printed]
     rows = [resolve(row, numbers.get, claims, of_table) for row, of_table in printed]
-    values = read_published(published_file(name))
-    rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
+    for value in (v for v in read_published(published_file(name)) if v.exhibit not in exhibits):
+        own = {key: getattr(value, key) for key in AS_PRINTED}
+        own |= {"printed": f"{value.value:g}", "verdict": "not run"}
+        own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
+        rows.append({**dict.fromkeys(PRINTED, ""), **value.cell, **own})
     boards = []
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
         base = str(drawn).removesuffix(".groups.svg")
@@ -198,13 +190,6 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
         )
         boards.append(BoardView(own, *map(read_csv, texts)))
     return Paper(name, about["title"], about["source"], exhibits, rows, claims, boards)
-
-
-def _not_run(value: PrintedValue) -> dict[str, str]:
-    own = {key: getattr(value, key) for key in AS_PRINTED}
-    own |= {"printed": f"{value.value:g}", "verdict": "not run"}
-    own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
-    return {**dict.fromkeys(PRINTED, ""), **value.cell, **own}
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
@@ -226,10 +211,9 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
     """Return what methods cost and need, by the json and the csv of a figure or table.
 
-    For each method that sends bytes there is a dict from column head to text, without columns that
-    are empty for all. Bytes are also multiples of a plain method's, such as FedAvg's, at equal
-    swept parameters. [] if fewer than two methods send bytes, or if all are one method that always
-    sends equally many.
+    Each method that sends bytes has a text by column head, also as multiples of a plain method's,
+    such as FedAvg's, at equal swept parameters. There are none if fewer than two methods send
+    bytes, or if all are one method that always sends equally many.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]

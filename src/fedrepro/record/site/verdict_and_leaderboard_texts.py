@@ -16,17 +16,10 @@ import yaml
 
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
-from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
+from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.summary_sentences import (
-    BOUND,
-    NO_PLACE,
-    by_reading,
-    reasons,
-    standing,
-    word_of,
-)
+from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, by_reading, standing
 from fedrepro.record.site.report_data import BoardView
 
 Row = Mapping[str, str]
@@ -54,27 +47,9 @@ PRINTED, CLAIMS, BOARD = (
 )
 KINDS = {"a printed value": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
 UNKNOWN = VerdictStyle("·", "grey", "")
-LABELS = {
-    "exact": "a count, and exact",
-    "identity": "follows from how the method is defined",
-    "ours": "the sentence names no outcome, so that what is judged is ours",
-}
 DIFFERENCE = re.compile(r"^(change|spread|gain) of | minus ")
 SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of numbers from 0 to 1
 UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
-# columns of other usual tests, and of one that selects settings in each trial
-OTHERWISE = {
-    "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
-    "group_nemenyi": "Nemenyi's test",
-    "group_settings_chosen_in_each_trial": "this test with settings selected in each trial",
-}
-# words on rows, if entries of others are among them
-COMPUTED = {
-    HERE: "by whoever made this page",
-    VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
-    "bytes",
-    REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
-}
 LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
@@ -84,18 +59,13 @@ def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
         rows.setdefault(style.row, {style.row: styles[style.row]})[word] = style
-    return [
-        (
-            words,
-            [
-                (f"{word}, of {of}" if len(words) > 1 else f"of {of}", known[word].means)
-                for word in words
-                for of, known in KINDS.items()
-                if word in known
-            ],
-        )
-        for words in rows.values()
-    ]
+    found = []
+    for words in rows.values():
+        pairs = [(word, of) for word in words for of in KINDS if word in KINDS[of]]
+        told = [f"{word}, of {of}" if len(words) > 1 else f"of {of}" for word, of in pairs]
+        means = (KINDS[of][word].means for word, of in pairs)
+        found.append((words, [*zip(told, means, strict=True)]))
+    return found
 
 
 def glossary_table() -> str:
@@ -106,9 +76,6 @@ def glossary_table() -> str:
         lines.append(f"| {', '.join(words)} | {told} |")
     lines += [f"| {term} | {meaning} |" for term, meaning in WORDS["terms"].items()]
     return "\n".join(lines) + "\n"
-
-
-# ------------------------------------------------------------------------------- printed values
 
 
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
@@ -147,12 +114,8 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
     return (word, known, " — ".join(sentences)) if word else None
 
 
-def printed_cells(row: Row) -> dict[str, Any]:
-    """Return texts that pages show of a row of printed.csv, by key.
-
-    The keys are "cell" (its place), "method", "number" (its metric), "printed", "ours", "reasons"
-    and "verdict", a triple (verdict with its remarks, style, verdict alone).
-    """
+def printed_cells(row: Row) -> list[str]:
+    """Return texts of a row of printed.csv: its place, method, metric, the paper's value, ours."""
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
@@ -163,15 +126,13 @@ def printed_cells(row: Row) -> dict[str, Any]:
         around = f" ± {form(float(spread))}" if spread not in ("", "nan") else ""
         return form(float(value)) + around
 
-    return {
-        "cell": ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
-        "method": row["method"],
-        "number": f"{row['split']} {number}".strip() if number == "accuracy" else number,
-        "printed": told(row["printed"], row.get("printed_sd", "")),
-        "ours": told(row["mean"], row.get("sd", "")),
-        "verdict": (word_of(row), PRINTED.get(verdict_of(row), UNKNOWN), verdict_of(row)),
-        "reasons": reasons(row),
-    }
+    return [
+        ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
+        row["method"],
+        f"{row['split']} {number}".strip() if number == "accuracy" else number,
+        told(row["printed"], row.get("printed_sd", "")),
+        told(row["mean"], row.get("sd", "")),
+    ]
 
 
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
@@ -190,13 +151,10 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
     return by_exhibit
 
 
-# ---------------------------------------------------------------------------------------- claims
-
-
 def remarks(head: Row) -> str:
     """Write why a claim has its verdict; `head` is the claim's first row in claims.csv."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
-    notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
+    notes = "; ".join(filter(None, [WORDS["labels"].get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
 
 
@@ -233,9 +191,8 @@ def _unit_of(row: Row) -> tuple[float, str]:
 
 def interval(row: Row) -> str:
     """Write the value and interval of a claims.csv row, such as "2.5 points (2.4 to 2.6)"."""
-    level = ""
-    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
-        level = f", at {100 * float(row['confidence']):.4g} %"
+    usual = row["confidence"] in ("", f"{CONFIDENCE:g}")
+    level = "" if usual else f", at {100 * float(row['confidence']):.4g} %"
     factor, unit = _unit_of(row)
     value, low, high = (factor * float(row[end] or "nan") for end in ("value", "low", "high"))
     half = (high - low) / 2
@@ -257,8 +214,7 @@ def interval(row: Row) -> str:
 
 
 def _with_unit(text: str, unit: str) -> str:
-    one = text == "1" or text.endswith(" 1")
-    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if one else unit)
+    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if text.split()[-1] == "1" else unit)
 
 
 def _bounds(row: Row) -> list[str]:
@@ -274,15 +230,11 @@ def bound_text(row: Row) -> str:
     return _with_unit(text, _unit_of(row)[1]) if count else text
 
 
-# ---------------------------------------------------------------------------------- leaderboards
-
-
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
     """Return the key of the complete leaderboard in `others` that supersedes `shown`, or ""."""
     version = shown.key.partition("/")[2]
-    whole = [other for other in others if not other.about["missing"]]
-    later = (b.key for b in whole if b.about["board"].get("supersedes") == version)
-    return next(later, "")
+    later = (b for b in others if b.about["board"].get("supersedes") == version)
+    return next((board.key for board in later if not board.about["missing"]), "")
 
 
 def along(score: Any) -> float:
@@ -305,35 +257,30 @@ def answer(shown: BoardView) -> dict[str, Any]:
     or the first. line: the method to beat, such as the best client. above: pairs (data set, methods
     shown to beat it). at: its score.
     """
-    line = shown.about["board"]["line"]
-    table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
+    line, table = shown.about["board"]["line"], shown.table
+    table = table[table["starts"] == table["starts"].iloc[0]]
     rivals = table[table["class"] != "reference"]
     if rivals["group"].isna().all():
         return {}
-    columns = [
-        ("all data sets" if data == ALL else str(data), rows)
+    columns = {
+        "all data sets" if data == ALL else str(data): rows
         for data, rows in rivals.groupby("data", sort=False)
-    ]
+    }
     better = f"beside_{line.replace(' ', '_')}"
     leaders = []
     for kind in rivals["class"].unique():
-        groups = []
-        for data, rows in columns:
-            own = rows[rows["class"] == kind]
-            first = own[own["group"] == 1]
-            names = first["method"].tolist()
-            groups.append(
-                (0 < len(names) < len(own), data, names, score_text(first["score"].max()))
-            )
-        _, data, names, score = next((group for group in groups if group[0]), groups[0])
-        leaders += [(kind, data, names, score)] if names else []
+        each = [(data, rows[rows["class"] == kind]) for data, rows in columns.items()]
+        groups = [(data, own, own[own["group"] == 1]) for data, own in each]
+        data, _, first = next((g for g in groups if 0 < len(g[2]) < len(g[1])), groups[0])
+        if len(first):
+            leaders.append((kind, data, first["method"].tolist(), score_text(first["score"].max())))
     last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "paper": shown.key.partition("/")[0],
-        "data": [data for data, _ in columns],
+        "data": [*columns],
         "picture": last[last["class"] != "reference"],
         "leaders": leaders,
-        "above": [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns],
+        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in columns.items()],
         "line": line,
         "at": score_of(line, last),
     }
@@ -342,11 +289,9 @@ def answer(shown: BoardView) -> dict[str, Any]:
 def made_from(about: Mapping[str, Any]) -> str:
     """Write how many tables a leaderboard's json `about` has, and its scenarios without a score."""
     whole = len(about["parts"]) + len(about["missing"])
-    text = f"Made from {len(about['parts'])} of {whole} exhibits."
-    if about["without_score"]:
-        names = "; ".join(about["without_score"])
-        text += f" Without a score, since baseline and ceiling are too near: {names}."
-    return text
+    names = "; ".join(about["without_score"])
+    lost = f" Without a score, since baseline and ceiling are too near: {names}." if names else ""
+    return f"Made from {len(about['parts'])} of {whole} exhibits.{lost}"
 
 
 def notes_on(rows: Any) -> str:
@@ -359,7 +304,7 @@ def notes_on(rows: Any) -> str:
     for drawn, members in scored.groupby("drawn_again", sort=False):
         kinds = f" ({', '.join(members['class'].unique())})"
         ranges.append(f"{drawn} are drawn again" + kinds * (rows["drawn_again"].nunique() > 1))
-    for column, test in OTHERWISE.items():
+    for column, test in WORDS["tests"].items():
         for kind, members in grouped.groupby("class", sort=False):
             first, other = (members[members[name] == 1]["method"] for name in ("group", column))
             if set(first) != set(other):
