@@ -10,8 +10,15 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, write_files
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.leaderboard import REPORTED, VERIFIED, board_data, board_rows
-from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.leaderboard import (
+    REPORTED,
+    VERIFIED,
+    board_data,
+    board_rows,
+    leaderboard,
+    scenarios,
+    seconds,
+)
 from fedrepro.planning.config import ExhibitFile
 
 ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
