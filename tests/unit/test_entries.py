@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.exhibit_metadata import exhibit_metadata, stand_in
+from fedrepro.numbers.exhibit_files import exhibit_metadata, stand_in
 from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.numbers.verdicts.claim_numbers import Numbers, grids
 from fedrepro.planning.config import Config

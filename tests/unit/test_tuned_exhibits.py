@@ -12,7 +12,7 @@ import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_metadata import describe
+from fedrepro.numbers.exhibit_files import describe
 from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows

@@ -12,8 +12,7 @@ from typing import Any
 from fedrepro.core.artifacts import atomic, checksum_of, json_text, read_table, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
-from fedrepro.numbers.exhibit_files import KEPT, ExhibitFiles, open_exhibit, write_claims
-from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.numbers.exhibit_files import KEPT, ExhibitFiles, drawn_of, open_exhibit, write_claims
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
 
 REPORTS = Path("reports")
