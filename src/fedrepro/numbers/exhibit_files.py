@@ -50,6 +50,7 @@ SUFFIXES = (".png", ".html", *KEPT, ".json")
 KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 DRAWN_WITH = ("matplotlib", "pandas")
+Sources = Mapping[Run, Sequence[Mapping[str, Any]]]  # provenance of the metrics of each run
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
@@ -63,15 +64,9 @@ def command_of(exhibit: Exhibit, scale: str) -> str:
 
 
 def exhibit_metadata(
-    exhibit: Exhibit,
-    plan: Plan,
-    file: ExhibitFile,
-    sources: Mapping[Run, Sequence[Mapping[str, Any]]],
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sources
 ) -> dict[str, Any]:
-    """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
-
-    `file` is the paper's configuration; `sources` has the provenance of each run's metrics.
-    """
+    """Return the content of an exhibit's json; `file` is the paper's configuration."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan, file),
@@ -121,13 +116,8 @@ def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
     return drawing
 
 
-def _data(
-    exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
-    """List the data sets of a figure or table: title, licence, checksum and a note on a stand-in.
-
-    A stand-in is another data set, or other features, than the paper's.
-    """
+def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[str, Any]]:
+    """List the data sets of an exhibit: title, licence, checksum and a note on a stand-in."""
     entries: dict[Spec, dict[str, Any]] = {}
     trained = ((run.scenario, own) for run, own in sources.items() if run.scenario)
     for spec, source in ((scenario.dataset, one) for scenario, own in trained for one in own):
@@ -139,8 +129,7 @@ def _data(
             "token": spec.token,
             "title": meta["title"],
             "about": spec.component.doc,
-            "licence": meta["licence"],
-            "citation": meta["citation"],
+            **{key: meta[key] for key in ("licence", "citation")},
             "sha256": source["data"],
             "stand_in": " ".join(filter(None, notes)),
         }
@@ -264,11 +253,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of a file after verifying its checksum.
-
-        Raises:
-            FedreproError: the file is missing, or its checksum is not the one in the json.
-        """
+        """Return the bytes of a file; raise FedreproError if it is missing or was changed."""
         path = f"{self.base}{suffix}"
         if suffix in self.about.get("blank", {}):
             return str(self.about["blank"][suffix]).encode()
@@ -324,8 +309,7 @@ def write_files(
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     """Open the files of the figure or table `key` in `folder`, the results of one `scale`.
 
-    Raises:
-        FedreproError: the json is missing, damaged, of an older version or of another figure.
+    Raise FedreproError if its json is missing, damaged, of an older version or of another figure.
     """
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
@@ -357,11 +341,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the figure or table `key` of the record, the results kept in the repository.
-
-    Raises:
-        FedreproError: a file of the figure or table is missing or was changed.
-    """
+    """Open the figure or table `key` of the record; raise FedreproError if a file was changed."""
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)
@@ -401,11 +381,7 @@ def write_claims(path: Path, text: str) -> list[Path]:
 
 
 def read_claims(path: Path) -> str:
-    """Read the csv text with the verdicts on a paper's claims from the file `path`.
-
-    Raises:
-        FedreproError: the file's checksum is not the one in the json next to it.
-    """
+    """Read the verdicts on a paper's claims, csv text; raise FedreproError if it was changed."""
     json_path = path.with_suffix(".json")
     about = read_json(json_path, {"files": dict})
     if about.get("paper") != path.parent.name:

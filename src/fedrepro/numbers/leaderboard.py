@@ -26,7 +26,6 @@ from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
     USUAL,
-    Estimate,
     Standing,
     chances_of,
     scores_of,
@@ -49,6 +48,7 @@ EACH_TRIAL = "settings chosen in each trial"
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 PLACE = ("starts", "data", "case", "clients")
+ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,9 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `entered` has submitted tables, each with VERIFIED or REPORTED.
-
-    Raises:
-        FedreproError: a table lacks FedAvg, the pooled model or the best client, is of other data
-            than the leaderboard, or has another method's label.
+    `entered` has submitted tables, each with VERIFIED or REPORTED. Raise FedreproError if a table
+    lacks FedAvg, the pooled model or the best client, is of other data than the leaderboard, or has
+    another method's label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -349,10 +347,15 @@ def _class_rows(
         label = standing.method
         pairs = [[ground.scores(scene, m).mean() for m in (label, line)] for scene in scenes]
         each_trial = ground.score_table(scenes, label, data, each_trial=True)
-        found = {"standing": standing, "each_trial": float(each_trial.mean())}
-        found |= {"ahead": sum(own > other for own, other in pairs)}
-        reason = "" if ranked else "a bound, which has no rank"
-        placed.append(replace(rows.pop(label), unranked_reason=reason, **found))
+        placed.append(
+            replace(
+                rows.pop(label),
+                standing=standing,
+                each_trial=float(each_trial.mean()),
+                ahead=sum(own > other for own, other in pairs),
+                unranked_reason="" if ranked else "a bound, which has no rank",
+            )
+        )
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
@@ -384,12 +387,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "group": standing and standing.group,
         "method": label,
         "computed": row.method.computed,
-        **_estimate("score", standing and standing.score),
+        **_ends("score", standing, "score"),
         "score_each_trial": row.each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
-        **_estimate(f"above_{line}", beside and beside.above),
-        **_ends(f"above_{line}_trials", beside and beside.above_trials),
+        **_ends(f"above_{line}", beside, "above"),
+        **_ends(f"above_{line}_trials", beside, "above_trials", ENDS[1:]),
         "scenarios_above": row.ahead if beside else None,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",
@@ -409,12 +412,11 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     }
 
 
-def _estimate(name: str, found: Estimate | None) -> dict[str, float | None]:
-    return {name: found and found.value, **_ends(name, found)}
-
-
-def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
-    return {f"{name}_{end}": getattr(found, end, None) for end in ("low", "high")}
+def _ends(
+    name: str, of: object, estimate: str, ends: Sequence[str] = ENDS
+) -> dict[str, float | None]:
+    found = getattr(of, estimate, None)
+    return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ends}
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:

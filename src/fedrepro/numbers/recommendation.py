@@ -111,12 +111,9 @@ class Recommendation:
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
-    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
+    """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard.
-
-    Raises:
-        FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
+    Raise FedreproError if it is missing, or lacks scenarios with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)

@@ -97,10 +97,9 @@ def results(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables that are drawn at a `scale`, such as quick, in folder `reports`.
+    """List the exhibits drawn at a `scale` in `reports`, all or those of the paper or key `asked`.
 
-    Raises:
-        FedreproError: nothing is drawn, or nothing of the figure, table or paper `asked`.
+    Raise FedreproError if there are none.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale

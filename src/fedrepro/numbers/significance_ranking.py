@@ -123,15 +123,14 @@ def standings(
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     lines = [] if line is None else [line]
-    known = [
-        Standing(
-            *(name, own[name]),
-            *(estimate(scores[name] - gap, units=of) for gap in lines for of in (units, False)),
-        )
-        for name in names
-    ]
+
+    def known(name: str) -> Standing:
+        gaps = [estimate(scores[name] - gap, units=of) for gap in lines for of in (units, False)]
+        above, above_trials = gaps or (None, None)
+        return Standing(name, own[name], above, above_trials)
+
     if not ranked:
-        return [known[one] for one in best]
+        return [known(names[one]) for one in best]
     chances = chances_of([*(scores[name] for name in names), *lines], units=units)
     apart = chances <= LEVEL
     groups = grouped(best, apart)
@@ -147,7 +146,7 @@ def standings(
         alike = tuple(names[other] for other in best if other not in (one, *differs))
         placed.append(
             replace(
-                known[one],
+                known(names[one]),
                 **beside,
                 group=groups[one],
                 rank_low=1 + ahead,
@@ -198,10 +197,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values for multiple tests.
-
-    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
-    """
+    """Correct p values: S. Holm, A simple sequentially rejective multiple test procedure, 1979."""
     corrected, last = [1.0] * len(chances), 0.0
     for place, index in enumerate(sorted(range(len(chances)), key=lambda index: chances[index])):
         last = corrected[index] = max(last, min(1.0, (len(chances) - place) * chances[index]))

@@ -142,7 +142,8 @@ class Numbers:
         """Return all combinations of the values that `method` should have, or has in `places`."""
         grid = self.grid.get(method)
         if not grid:
-            common = [key for key in dict(*places[:1]) if all(key in place for place in places)]
+            first: CellKey = dict(*places[:1])
+            common = [key for key in first if all(key in place for place in places)]
             grid = {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
         product = itertools.product(*grid.values())
         return [dict(zip(grid, values, strict=True)) for values in product]

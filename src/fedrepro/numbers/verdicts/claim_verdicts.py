@@ -110,11 +110,7 @@ class ClaimFile(Strict):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """Read and validate the file of a paper's claims.
-
-    Raises:
-        FedreproError: the file has a mistake, which the message names.
-    """
+    """Read and validate a paper's claims; raise FedreproError if the file has a mistake."""
     file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
@@ -205,10 +201,7 @@ def judge_all(
 
     Any number of any check could refute the claim, so the confidence of each interval depends on
     how many there are. `stand_ins` names figures on other data than the paper's, or of less than
-    its size.
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
+    its size. Raise FedreproError for a column that a figure or table lacks.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -332,10 +325,7 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in the file `published`, by figures (paper/name) of the folder `reports`.
-
-    Returns a row per check, with claim, verdict, value, ….
-    """
+    """Judge the claims in `published` by the figures (paper/name) in `reports`: a row per check."""
     import pandas as pd
 
     from fedrepro.numbers.exhibit_files import open_exhibit
@@ -369,9 +359,7 @@ def rows(
     """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
     `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
+    Raise FedreproError for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:

@@ -79,11 +79,7 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the numbers that a paper printed from its published.csv; [] without a file.
-
-    Raises:
-        FedreproError: for a row that cannot be read.
-    """
+    """Read a published.csv, [] without a file; raise FedreproError for a row with a mistake."""
     if not path.exists():
         return []
     names, lines = csv_lines(path)
@@ -205,8 +201,8 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is the figure's csv. `stand_ins` maps the text form of a data set to a sentence if it
-    replaces the paper's data, else to an empty text.
+    `numbers` is the figure's csv. `stand_ins` maps a data set's token to why it replaces the
+    paper's, or "".
     """
     import pandas as pd
 
@@ -244,7 +240,7 @@ def _row(
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
     settings = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
-    for key, value in (settings | point.values).items():
+    for key, value in {**settings, **point.values}.items():
         matches = matches.loc[[same(cell, value) for cell in matches[key]]]
     if matches.empty:
         return row
@@ -378,9 +374,8 @@ def leave_out_mistaken(plan: Plan) -> None:
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Check the printed values of `papers`, or of all, against the configured figures and tables.
 
-    Raises:
-        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
-            value of an unknown figure or table, or a check of a claim that the paper does not have.
+    Raise FedreproError for a row that cannot be read, and, at the paper's own scale, for an unknown
+    figure or table, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
@@ -404,11 +399,7 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value has its method in a configured table, or a note on why not.
-
-    Raises:
-        FedreproError: for the first row of published.csv that fits no table, parameters or method.
-    """
+    """Raise FedreproError for a value without a note whose method no configured table has."""
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:

@@ -54,10 +54,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a printed value is counted, by a word of FOUR; its verdict, or why it has none).
-
-    The second may be "".
-    """
+    """Return how a printed value is counted (a word of FOUR); its verdict, or why it has none."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -182,14 +179,9 @@ def resolve(
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
     "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary it decide. A number in a sentence gets value and verdict of a claim's check.
-
-    Args:
-        row: the printed value, from printed.csv.
-        exhibits: a function from the name of a figure or table to its numbers, None if not
-            computed.
-        claims: of the paper.
-        rows: all rows of the printed table that has the value.
+    that vary it decide. A number in a sentence gets value and verdict of a check in `claims`.
+    `exhibits` returns the numbers of a figure or table by its name, None if not computed; `rows`
+    are all of the printed table that has `row`.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
