@@ -176,8 +176,7 @@ def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _shown(values: Sequence[Any]) -> list[Any]:
-    # a list as in a token, 50@50
-    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]
+    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]  # [50, 50]: 50@50
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:

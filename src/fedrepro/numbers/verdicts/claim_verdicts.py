@@ -1,8 +1,4 @@
-"""Judge the claims of a paper (claims.yaml) by our numbers; return a table, a row per check.
-
-A check holds if the whole interval of each of its points (combinations of swept parameters of a
-figure) keeps the bounds, and is refuted if that of one of them breaks one. It is incomplete if
-anything that it names is missing, so that computing less never makes a verdict.
+"""Judge the claims of a paper (claims.yaml) by our numbers, by the rules of docs/claims.md.
 
 That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
 for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
@@ -275,11 +271,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge one number by its intervals at the confidences `kept` and `broken`.
-
-    The bounds of `check` hold if the interval at `kept` is within them. If not, they are refuted
-    where the interval at `broken` is outside them, and else undecided.
-    """
+    """Judge a number: it holds by its interval at confidence `kept`, is refuted by `broken`'s."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
@@ -348,9 +340,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
         if notes and (reduced := about["settings"].get("reduced")):
             notes.append(f"Reduced: {reduced}.")
         other[name] = " ".join(filter(None, dict.fromkeys(notes)))
-    records = list(rows(file.claims, numbers, other, file.rules))
-    # numbers as numbers in every file, also where a column is empty
-    return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
+    table = pd.DataFrame(rows(file.claims, numbers, other, file.rules), columns=list(COLUMNS))
+    return table.astype(dict.fromkeys(NUMERIC, float))  # also where a column is empty
 
 
 def rows(

@@ -33,7 +33,6 @@ from fedrepro.planning.plan import Plan, require_frozen
 
 if TYPE_CHECKING:
     import pandas as pd
-
 # a number stands in one row, unless a note says what another one is
 ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
@@ -286,8 +285,8 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
             "parameter such as partition.clients, or one of its method, such as method.sigma2 "
             "or tune.examples"
         )
-    values = [spec.values.get(key) for spec in specs]
-    lone = [v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values]
+    values = (spec.values.get(key) for spec in specs)
+    lone = (v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values)
     return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}
 
 

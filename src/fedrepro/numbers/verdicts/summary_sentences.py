@@ -2,9 +2,6 @@
 
 Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
 hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
-A printed value may name a figure in which a parameter varies that the paper does not give (`set_up`
-in its published.csv): ours is of another set-up if a value moves the number towards print by more
-than ours is away, and suits other methods too. Ours of a number in a sentence is a check's value.
 """
 
 from __future__ import annotations
@@ -178,10 +175,11 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary it decide. A number in a sentence gets value and verdict of a check in `claims`.
-    `exhibits` returns the numbers of a figure or table by its name, None if not computed; `rows`
-    are all of the printed table that has `row`.
+    "Set-up open" means that a parameter the paper does not give may explain the difference. It is
+    another set-up if, in the figure that varies it (`set_up`), a value moves ours towards print by
+    more than ours is away, and suits other methods too. A number in a sentence gets value and
+    verdict of a check in `claims`. `exhibits` returns the numbers of a figure or table by its name,
+    None if not computed; `rows` are all of the printed table that has `row`.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
@@ -239,10 +237,9 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
     """Return how far each value of an unknown setting moves our number towards the printed one.
 
-    `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
-    returns a figure's numbers. Moves are from the setting's value that gives our number, or else
-    from the first. A target that was not reached counts as the rounds that were run. [] if fewer
-    than two values of the setting have a number.
+    `set_up` names the figure that varies the setting, and our number's point there. Moves are from
+    the setting's value that gives our number, or else from the first. A target that was not reached
+    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
