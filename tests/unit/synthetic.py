@@ -183,7 +183,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
     monkeypatch.setattr(
-        "fedrepro.numbers.exhibit_metadata.loaded_source", lambda: Sources("34" * 16, revision)
+        "fedrepro.numbers.exhibit_files.loaded_source", lambda: Sources("34" * 16, revision)
     )
 
 

@@ -14,8 +14,15 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.leaderboard import bytes_up
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.leaderboard import BoardData, BoardRow, board_data, board_rows
-from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.leaderboard import (
+    BoardData,
+    BoardRow,
+    board_data,
+    board_rows,
+    leaderboard,
+    scenarios,
+    seconds,
+)
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, require_frozen
 from fedrepro.record.record_results import write_board

@@ -45,11 +45,11 @@ def rule(**changes) -> SelectionRule:
 def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
     """The rows of one setting: a curve, round -> value, for each trial."""
     rows = [
-        (trial, done, metric, split, value)
+        (trial, done, "final" if done is None else "round", metric, split, value)
         for trial, curve in enumerate(each)
         for done, value in curve.items()
     ]
-    return pd.DataFrame(rows, columns=["trial", "round", "metric", "split", "value"])
+    return pd.DataFrame(rows, columns=["trial", "round", "phase", "metric", "split", "value"])
 
 
 def rows_of(measure, *each):

@@ -106,7 +106,7 @@ def exhibits(
     ] = "",
 ) -> None:
     """List papers' figures and tables, with the commands that run them at the size `scale`."""
-    from fedrepro.numbers.exhibit_metadata import command, command_of
+    from fedrepro.numbers.exhibit_files import command, command_of
     from fedrepro.planning.config import load_exhibits
 
     if yaml:

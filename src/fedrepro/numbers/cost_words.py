@@ -28,10 +28,7 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Write what a method needs from clients besides weights, such as "label counts".
-
-    `needs` are keys of `api.NEEDS`; `sends` is a phrase on further messages of clients.
-    """
+    """Write which `needs` of `api.NEEDS` a method has of clients, and what else they send."""
     parts = dict.fromkeys(SEEN.get(need, "") for need in sorted(needs))
     return "; ".join(filter(None, [*parts, sends])) or "weights only"
 

@@ -88,25 +88,23 @@ def summarise(
 ) -> Summary:
     """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
 
-    Args:
-        exhibit: the figure or table, as configured.
-        tables: the metrics of each run.
-        files: paths of the files with these metrics; drawings may read other files in the folders.
-        allow_all_failed: whether a method may lack a result because it failed with all parameter
-            values; if False, FedreproError is raised.
+    `files` are the paths of these metrics; drawings may read other files in their folders. With
+    `allow_all_failed` a method that failed with all parameter values lacks a result; else
+    FedreproError is raised.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
-        stands = (f"{key} {value}" for key, value in point.values.items())
-        where = ", ".join([exhibit.key, *stands])
+        where = ", ".join([exhibit.key, *(f"{key} {v}" for key, v in point.values.items())])
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
         for measure, values, group in groups:
             trials, runs = point.trials[measure.label], {}
-            shows = zip(measure.show, map(cell_value, values), strict=True)
-            place = {**point.values, **dict(shows)}
+            place = {
+                **point.values,
+                **dict(zip(measure.show, map(cell_value, values), strict=True)),
+            }
             by_setting: dict[Setting, pd.DataFrame] = {}
             shown: dict[Run, pd.DataFrame] = {}
             for s in group:

@@ -60,11 +60,9 @@ class Contrast:
     def repeated(self, times: int) -> Contrast:
         """Forecast this contrast with `times` as many trials, of equal means and sds."""
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
-        sides = (
-            exact_means(side) + wider * (side - exact_means(side))
-            for side in (self.gains, self.rivals)
-        )
-        gains, rivals = (np.tile(side, (times, 1)) for side in sides)
+        sides = ((exact_means(side), side) for side in (self.gains, self.rivals))
+        spread = (means + wider * (side - means) for means, side in sides)
+        gains, rivals = (np.tile(side, (times, 1)) for side in spread)
         return replace(self, gains=gains, rivals=rivals)
 
 
@@ -72,9 +70,8 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
     """Return the mean of `contrasts`, over the trials that all of them have, with its interval."""
     count = min(one.trials for one in contrasts)
     shared = [replace(one, gains=one.gains[:count], rivals=one.rivals[:count]) for one in contrasts]
-    value = float(
-        np.mean([exact_means(one.gains).max() - exact_means(one.rivals).max() for one in shared])
-    )
+    bests = [exact_means(one.gains).max() - exact_means(one.rivals).max() for one in shared]
+    value = float(np.mean(bests))
     low = max(_low(shared, confidence), sum(one.least for one in shared) / len(shared))
     high = -_low([Contrast(one.rivals, one.gains) for one in shared], confidence)
     high = min(high, sum(one.most for one in shared) / len(shared))
@@ -94,9 +91,10 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
             _lowest_end([one.gains[:, [gain]] - one.rivals for one in contrasts], corrected)
             for gain in range(ways)
         )
-    chosen = [int(exact_means(one.gains[:choosing]).argmax()) for one in contrasts]
-    pairs_of = zip(contrasts, chosen, strict=True)
-    tested = [(one.gains[:, [gain]] - one.rivals)[choosing:] for one, gain in pairs_of]
+    tested = []
+    for one in contrasts:
+        chosen = int(exact_means(one.gains[:choosing]).argmax())
+        tested.append((one.gains[:, [chosen]] - one.rivals)[choosing:])
     return _lowest_end(tested, confidence)
 
 
@@ -114,10 +112,8 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
         return float(lowest[0])
     single = np.mean(lowest)
     best = [point[:, [int(exact_means(point).argmin())]] for point in above]
-    moved = [
-        (exact_means(point) - half_width(point - point_best, confidence)).min()
-        for point, point_best in zip(above, best, strict=True)
-    ]
+    pairs_of = zip(above, best, strict=True)
+    moved = [(exact_means(p) - half_width(p - own, confidence)).min() for p, own in pairs_of]
     together = half_width(np.mean(best, axis=0), confidence)[0]
     return float(max(single, np.mean(moved) - together))
 

@@ -1,4 +1,4 @@
-"""Compute a leaderboard from those of its tables that are there: scores, ranks and tables."""
+"""Compute a leaderboard from those of its tables that are there: scores, ranks, costs, tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fedrepro.numbers.setting_selection import (
     Accuracies,
     Ends,
     chosen_of,
+    ends_in_words,
     ends_of,
     in_each_trial,
     of_settings,
@@ -24,13 +25,14 @@ from fedrepro.numbers.setting_selection import (
 from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
+    USUAL,
     Standing,
     chances_of,
     scores_of,
     standings,
     usual_tests,
 )
-from fedrepro.numbers.trial_statistics import FAILED
+from fedrepro.numbers.trial_statistics import FAILED, over_trials
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
@@ -45,6 +47,7 @@ ALL = "all"  # in the columns of a scenario, where a number is of all of them
 EACH_TRIAL = "settings chosen in each trial"
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")
+PLACE = ("starts", "data", "case", "clients")
 ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
@@ -87,8 +90,8 @@ class MethodResult:
 class Method:
     """A leaderboard's method as texts: label, class (`kind`), information and messages it needs.
 
-    chosen_by: the rule that selects its parameter values. computed: "computed here", or if it was
-    submitted "verified" (recomputed here with equal bytes) or "reported".
+    chosen_by: the rule that selects its parameter values. computed: HERE, or if it was submitted
+    VERIFIED (recomputed here with equal bytes) or REPORTED.
     """
 
     label: str
@@ -126,27 +129,42 @@ class BoardData:
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self._bounds(scene))
 
+    def score_table(
+        self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
+    ) -> np.ndarray:
+        """Return the scores of a method, (U, T): by scenario, or by data set if `data` is ALL."""
+        tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
+        if len({len(table) for table in tables}) > 1:
+            raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
+        if data != ALL:
+            return np.stack(tables)
+        by_data: dict[str, list[np.ndarray]] = {}
+        for scene, table in zip(scenes, tables, strict=True):
+            by_data.setdefault(scene.data, []).append(table)
+        return np.stack([np.mean(own, axis=0) for own in by_data.values()])
+
 
 @dataclass(frozen=True)
 class BoardRow:
     """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
 
     drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
-    each_trial: the score with parameter values selected in each trial. ahead: in how many scenarios
-    it is above the best client. unranked_reason: empty if ranked. scenes: scenarios of the score.
+    unranked_reason: empty if ranked. scenes: scenarios of the score. each_trial: the score with
+    parameter values selected in each trial. ahead: in how many scenarios it is above the best
+    client.
     """
 
     method: Method
     starts: str
     data: str
     drawn: str = ""
-    standing: Standing | None = None
-    each_trial: float | None = None
-    ahead: int | None = None
     unranked_reason: str = ""
     scenes: Sequence[BoardScenario] = ()
     failed: int = 0
     runs: int = 0
+    standing: Standing | None = None
+    each_trial: float | None = None
+    ahead: int | None = None
 
 
 def board_data(
@@ -154,9 +172,9 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `entered` has submitted tables, each with VERIFIED (recomputed here with equal bytes) or
-    REPORTED. A table without FedAvg, the pooled model or the best client, of other data than the
-    leaderboard's, or with another method's label is a FedreproError.
+    `entered` has submitted tables, each with VERIFIED or REPORTED. Raise FedreproError if a table
+    lacks FedAvg, the pooled model or the best client, is of other data than the leaderboard, or has
+    another method's label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -191,7 +209,7 @@ def board_data(
                 if label in by_label and (scene.starts, label) not in methods:
                     methods[scene.starts, label] = Method(
                         label,
-                        _class(description, by_label[label]),
+                        _class(description, by_label[label].costs),
                         "; ".join(description["needs"].values()) or NOTHING_MORE,
                         description.get("sends") or "",
                         description.get("criterion") or "",
@@ -204,19 +222,19 @@ def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
     """Yield (scenario, {label: result}) of a table; if `each_trial`, trials select the settings."""
-    about, choice = part.about, part.table(".choice.csv")
-    accuracies = of_settings(part.metrics) if len(choice) else []
+    about, tried = part.about, part.table(".choice.csv")
+    accuracies = of_settings(part.metrics) if len(tried) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
     for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
-        tried = choice
-        if len(choice):
-            tried = choice[(choice["case"] == case) & (choice["clients"] == clients)]
         results = {}
         for label, own in rows.groupby("method", sort=False):
             if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
-                tried_of = tried[tried["method"] == label] if len(tried) else tried
+                place = {"case": case, "clients": clients, "method": label}
+                tried_of = tried
+                for column, value in place.items() if len(tried) else ():
+                    tried_of = tried_of[tried_of[column] == value]
                 results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
         clients = int(rows["clients"].iloc[0])
         yield BoardScenario(STARTS[not shared], title, str(case), clients, name), results
@@ -232,73 +250,78 @@ def _entry(
     costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
     accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
-    return MethodResult(
-        in_each if each_trial else accuracy,
-        str(reached["setting"]),
-        max(1, len(tried)),
-        costs,
-        in_each,
-        ends_of(tried, best if each_trial else chosen_of(tried)),
-    )
+    ends = ends_of(tried, best if each_trial else chosen_of(tried))
+    shown = in_each if each_trial else accuracy
+    return MethodResult(shown, str(reached["setting"]), max(1, len(tried)), costs, in_each, ends)
 
 
-def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Return a method's class, such as "one model", "public data" or "reference" (a bound).
-
-    `description` is the method's entry in an exhibit's json, with its needs; `entry` has its costs.
-    """
+def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
+    """Return the class of a method by its entry in an exhibit's json, with needs, and its costs."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
         return "public data"
-    if entry.costs.get("forward_passes", 1) > 1:
+    if costs.get("forward_passes", 1) > 1:
         return SEVERAL
-    return "extra exchanges" if entry.costs.get("rounds", 1) > 1 else "one model"
+    return "extra exchanges" if costs.get("rounds", 1) > 1 else "one model"
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
     """Compute a leaderboard's rows: by first weights, data set, class of method, and group."""
     rows: list[BoardRow] = []
     for starts in STARTS:
-        labels = [label for start, label in ground.methods if start == starts]
+        methods = [method for (start, _), method in ground.methods.items() if start == starts]
         scenes = [scene for scene in ground.entries if scene.starts == starts]
         titles = [*dict.fromkeys(scene.data for scene in scenes)]
         for data in [*titles, ALL] if len(titles) > 1 else titles:
             there = [scene for scene in scenes if data in (ALL, scene.data)]
             for kind in CLASSES:
-                own = [label for label in labels if ground.methods[starts, label].kind == kind]
+                own = {method.label: method for method in methods if method.kind == kind}
                 rows += _class_rows(ground, starts, data, there, own)
     return rows
 
 
 def _class_rows(
-    ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
+    ground: BoardData,
+    starts: str,
+    data: str,
+    there: Sequence[BoardScenario],
+    methods: Mapping[str, Method],
 ) -> list[BoardRow]:
-    """Rank `labels`, methods of one class, on the scenarios `there` of `data` (or "all").
-
-    `starts` is "one start" if clients had equal first weights, else "different starts".
-    """
-    methods = {label: ground.methods[starts, label] for label in labels}
+    """Rank `methods`, of one class, on the scenarios `there` of the data set `data` (or ALL)."""
+    entries, line = ground.entries, ground.board.line
 
     def of(kind: str) -> list[BoardScenario]:
-        known = [m.label for m in methods.values() if m.computed == kind]
-        with_score = [scene for scene in there if scene in ground.scenes]
-        return [s for s in with_score if any(label in ground.entries[s] for label in known)]
+        known = {label for label, method in methods.items() if method.computed == kind}
+        return [s for s in there if s in ground.scenes and known & entries[s].keys()]
 
     # the scenarios of what was computed here, or else of entries
     scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
+    several = units >= FEWEST
     ranked = all(method.kind != "reference" for method in methods.values())
-    compared = ranked and units >= FEWEST
-    drawn = "data sets" if data == ALL else "scenarios"
-    drawn = f"{drawn} and trials" if units >= FEWEST else "trials"
+
+    def ranking(labels: Sequence[str]) -> list[Standing]:
+        """Rank methods by tests of all pairs of them and the best client."""
+        names = [*sorted(labels), line]
+        scores = {name: ground.score_table(scenes, name, data) for name in names}
+        usual: dict[str, np.ndarray] = {}
+        if several and ranked:
+            means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
+            other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
+            usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
+        own = {label: scores[label] for label in labels}
+        compared = several and ranked
+        return standings(own, scores[line], units=several, ranked=compared, usual=usual)
+
+    drawn = ("data sets" if data == ALL else "scenarios") + " and trials" if several else "trials"
     rows: dict[str, BoardRow] = {}
     for label, method in methods.items():
-        own = [scene for scene in there if label in ground.entries[scene]]
+        own = [scene for scene in there if label in entries[scene]]
         if not own:
             continue
         scored = [scene for scene in scenes if scene in own]
-        runs = np.concatenate([ground.entries[scene][label].accuracy for scene in own])
+        runs = np.concatenate([entries[scene][label].accuracy for scene in own])
         failed, reason = int((~np.isfinite(runs)).sum()), ""
         if failed:
             reason = f"{failed} of {len(runs)} runs failed"
@@ -306,78 +329,169 @@ def _class_rows(
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         elif not scenes:
             reason = "no scenario has a score"
-        place = method, starts, data, drawn
-        rows[label] = BoardRow(*place, None, None, None, reason, scored, failed, len(runs))
+        rows[label] = BoardRow(method, starts, data, drawn, reason, scored, failed, len(runs))
     reported = [label for label in rows if methods[label].computed == REPORTED]
     whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
     for label in reported:
         row, remark = rows[label], "reported by others, not verified"
         if not row.unranked_reason:
-            found = _standings(ground, row, scenes, [*whole, label])
-            (would,) = (one for one in found if one.method == label)
+            (would,) = (one for one in ranking([*whole, label]) if one.method == label)
             remark += f"; it would have score {would.score.value:.2f}"
-            if compared:
+            if several and ranked:
                 remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                remark += f"and be {would.verdict} against {ground.board.line}"
+                remark += f"and be {would.verdict} against {line}"
         remark = "; ".join(filter(None, (remark, row.unranked_reason)))
         rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    for standing in _standings(ground, rows[whole[0]], scenes, whole) if whole else ():
-        row, label = rows.pop(standing.method), standing.method
-        pairs = [[ground.scores(s, m).mean() for m in (label, ground.board.line)] for s in scenes]
-        each_trial = score_table(ground, row, scenes, label, each_trial=True)
+    for standing in ranking(whole) if whole else ():
+        label = standing.method
+        pairs = [[ground.scores(scene, m).mean() for m in (label, line)] for scene in scenes]
+        each_trial = ground.score_table(scenes, label, data, each_trial=True)
         placed.append(
             replace(
-                row,
+                rows.pop(label),
                 standing=standing,
                 each_trial=float(each_trial.mean()),
-                ahead=sum(own > line for own, line in pairs),
+                ahead=sum(own > other for own, other in pairs),
                 unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
-def _standings(
-    ground: BoardData, row: BoardRow, scenes: Sequence[BoardScenario], labels: Sequence[str]
-) -> list[Standing]:
-    """Rank the methods `labels` of a class by tests of all pairs of them and the best client.
+def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return a leaderboard's `rows` as a data frame: method, score, ranks, tests, costs, …."""
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
 
-    `row`, any row of the class, says which data set; the scores are of the scenarios `scenes`.
+
+def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    others = any(row.method.computed != HERE for row in rows)
+    return table if others else table.drop(columns="computed")
+
+
+def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
+    label, standing, line = row.method.label, row.standing, ground.board.line.replace(" ", "_")
+    scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
+    costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
+    entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
+    tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
+    beside = standing if label != ground.board.line else None
+    place = {"starts": row.starts, "data": row.data, "class": row.method.kind}
+    reached: dict[str, float | None] = {}
+    for s, there in ground.entries.items():
+        known = s in scenes and label in there
+        name = s.name if s.starts == STARTS[0] else f"{s.name}, {s.starts}"
+        reached[name] = float(there[label].accuracy.mean()) if known else None
+    return {
+        **place,
+        "group": standing and standing.group,
+        "method": label,
+        "computed": row.method.computed,
+        **_ends("score", standing, "score"),
+        "score_each_trial": row.each_trial,
+        **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
+        "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
+        **_ends(f"above_{line}", beside, "above"),
+        **_ends(f"above_{line}_trials", beside, "above_trials", ENDS[1:]),
+        "scenarios_above": row.ahead if beside else None,
+        f"beside_{line}_chance": standing and standing.chance,
+        f"beside_{line}": standing.verdict if standing else "",
+        "drawn_again": row.drawn,
+        **{name: standing and standing.usual.get(test) for name, test in tests.items()},
+        "scenarios": len(row.scenes),
+        "runs": row.runs,
+        "failed": row.failed,
+        "without_rank": row.unranked_reason,
+        **{key: float(np.mean([own[key] for own in costs])) for key in costs[0]},
+        "settings_tried": max(entry.tried for entry in entries),
+        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
+        "sees": row.method.sees,
+        "clients_also_send": row.method.sends,
+        "chosen_by": row.method.chosen_by,
+        **reached,
+    }
+
+
+def _ends(
+    name: str, of: object, estimate: str, ends: Sequence[str] = ENDS
+) -> dict[str, float | None]:
+    found = getattr(of, estimate, None)
+    return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ends}
+
+
+def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
+    """Return a method's costs in one scenario by name, without and with selecting its parameters.
+
+    Bytes are in units of one upload of all clients' models. To select, the server sends all clients
+    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange;
+    several exchanges are repeated per candidate. To find the best client all models go to all.
     """
-    units = row.drawn != "trials"
-    compared = units and row.method.kind != "reference"
-    names = [*sorted(labels), ground.board.line]
-    tables = {name: score_table(ground, row, scenes, name) for name in names}
-    usual: dict[str, np.ndarray] = {}
-    if compared:
-        means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
-        usual = usual_tests(np.array(means))
-        other = [score_table(ground, row, scenes, name, each_trial=True) for name in names]
-        usual[EACH_TRIAL] = chances_of(other) <= LEVEL
-    line = tables[ground.board.line]
-    scores = {label: tables[label] for label in labels}
-    return standings(scores, line, units=units, ranked=compared, usual=usual)
+    entries = ground.entries[scene]
+    costs, plain = entries[label].costs, entries[ground.board.baseline].costs
+    up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))
+    exchanges, tried, networks = costs["rounds"], entries[label].tried, costs["forward_passes"]
+    chosen = exchanges, up, down
+    if label == ground.board.line:
+        chosen = 2.0, 1.0, float(scene.clients)
+    elif tried > 1:
+        asked = tried if exchanges > 1 else 1
+        candidates = costs["parameters"] / plain["parameters"] * (1 if networks > 1 else tried)
+        chosen = asked * exchanges + 1, asked * up, asked * down + candidates
+    return {
+        "bytes_up": up,
+        "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
+        "bytes_down": down,
+        "exchanges": exchanges,
+        "exchanges_with_choice": chosen[0],
+        "bytes_up_with_choice": chosen[1],
+        "bytes_down_with_choice": chosen[2],
+        "passes": costs["passes"],
+        "networks": networks,
+        "parameters": costs["parameters"],
+    }
 
 
-def score_table(
-    ground: BoardData,
-    row: BoardRow,
-    scenes: Sequence[BoardScenario],
-    label: str,
-    each_trial: bool = False,
-) -> np.ndarray:
-    """Return a method's scores, float64 (U, T): 0 is FedAvg, 1 the model of all data in one place.
+def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return accuracies, scores, costs and ranks: a row per scenario (or all), method, metric."""
+    records: list[dict[str, Any]] = []
+    computed = {(row.starts, row.method.label): row.method.computed for row in rows}
 
-    U are scenarios, or data sets if `row` is of all data; T are trials. With `each_trial`, each
-    trial selects parameter values of its own.
-    """
-    tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
-    if len({len(table) for table in tables}) > 1:
-        raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
-    if row.data != ALL:
-        return np.stack(tables)
-    by_data: dict[str, list[np.ndarray]] = {}
-    for scene, table in zip(scenes, tables, strict=True):
-        by_data.setdefault(scene.data, []).append(table)
-    return np.stack([np.mean(own, axis=0) for own in by_data.values()])
+    def add(metric: str, values: np.ndarray, **place: Any) -> None:
+        split = "test" if metric == "accuracy" else ""
+        records.append({**place, "metric": metric, "split": split, **over_trials(values.tolist())})
+
+    for scene, entries in ground.entries.items():
+        place = {key: getattr(scene, key) for key in PLACE}
+        for label, entry in entries.items():
+            if (scene.starts, label) not in computed:
+                continue
+            base = {**place, "method": label, "setting": entry.setting}
+            add("accuracy", entry.accuracy, **base)
+            if scene in ground.scenes:
+                add("score", ground.scores(scene, label), **base)
+            costs = _costs_there(ground, scene, label)
+            records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
+    for row in (row for row in rows if row.standing):
+        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
+        base = {**place, "method": row.method.label, "setting": ""}
+        scores = ground.score_table(row.scenes, row.method.label, row.data)
+        add("score", scores.mean(axis=0), **base)
+        for metric in ("rank_low", "rank_high", "group"):
+            if (value := getattr(row.standing, metric)) is not None:
+                add(metric, np.array([float(value)]), **base)
+    columns = [*PLACE, "method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting"]
+    table = pd.DataFrame(records, columns=columns)
+    whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
+    return _whose(table.assign(computed=whose), rows)
+
+
+def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return measured seconds of a trial as means over scenarios, on the server and on clients."""
+    records = []
+    for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
+        entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]
+        for metric in SECONDS:
+            known = [entry.costs[metric] for entry in entries if metric in entry.costs]
+            if known:
+                records.append((starts, label, metric, float(np.mean(known)), len(known)))
+    return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -64,8 +64,8 @@ def class_scores(
 ) -> torch.Tensor:
     """Return class scores for all predictions, (N · predictions per example, K).
 
-    They are probabilities; shares of votes if several networks vote; logits where a gate network of
-    the model weighs the logits of several networks by example.
+    They are probabilities; shares of votes if several networks vote; logits if a gate network of
+    the model weighs several networks by example.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -121,12 +121,10 @@ def measure_alone(
         float(correct(m, test, draws and replace(draws, place=draws.place.at(client=j))).mean())
         for j, m in enumerate(models)
     ]
-    numbers = [
-        Number("accuracy", float(np.mean(accuracies)), "test"),
-        Number("accuracy_worst", min(accuracies), "test"),
-    ]
-    means = [mean for model in models for mean in _by_means(model, test, draws)]
-    numbers += [Number("accuracy_of_means", float(np.mean(means)), "test")] if means else []
+    found = {"accuracy": float(np.mean(accuracies)), "accuracy_worst": min(accuracies)}
+    if means := [mean for model in models for mean in _by_means(model, test, draws)]:
+        found["accuracy_of_means"] = float(np.mean(means))
+    numbers = [Number(name, value, "test") for name, value in found.items()]
     return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
 
 
@@ -139,9 +137,8 @@ def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
     """Count parameters, units and forward passes; a variational network takes `samples` passes."""
     network = network_of(model.model, split.shape, split.classes)
-    units = network.hidden_units(model.tensors)
-    if model.widths is not None:
-        units = sum(map(sum, model.widths))
+    widths = model.widths
+    units = network.hidden_units(model.tensors) if widths is None else sum(map(sum, widths))
     passes = samples if network.kind == "variational" else 1
     return [
         *([] if units is None else [Number("hidden_units", float(units))]),

@@ -5,7 +5,6 @@ Distance counts doublings of the number of clients, and of Dirichlet's alpha, wh
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -30,6 +29,7 @@ from fedrepro.numbers.leaderboard import (
 )
 from fedrepro.numbers.significance_ranking import standings
 from fedrepro.planning.exhibit_config import SCALES
+from fedrepro.planning.figure_interface import is_number
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0
@@ -59,11 +59,9 @@ class Situation:
     only_models: bool = False
 
     def __post_init__(self) -> None:
-        alpha = math.nan
         object.__setattr__(self, "skew", self.skew.lower())
-        with contextlib.suppress(ValueError):
-            alpha = 1.0 if self.skew in (IID, LABELS) else float(self.skew)
-        if not 0 < alpha < math.inf:
+        words = self.skew in (IID, LABELS)
+        if not (words or (is_number(self.skew) and 0 < float(self.skew) < math.inf)):
             raise FedreproError(
                 f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
                 f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
@@ -93,10 +91,10 @@ class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
     doublings: how far these scenarios are from the federation, by `distance`. choices: methods of
-    each class that no test separates from its best. lines: the best client, FedAvg and pooled
-    training, to compare with. more: methods that score higher by more exchanges. partly: {method
-    that was not run in all scenarios: in how many}. beats_best_client: methods with one model that
-    score above the best client by more than chance, over trials. board: the leaderboard's key.
+    each class that no test separates from its best. lines: those of LINES, to compare with. more:
+    methods that score higher by more exchanges. partly: {method that was not run in all scenarios:
+    in how many}. beats_best_client: methods with one model that score above the best client by more
+    than chance, over trials. board: the leaderboard's key.
     """
 
     scenarios: Sequence[str]
@@ -137,10 +135,8 @@ def newest_board(folder: Path, paper: str = "arena") -> str:
 def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendation:
     """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard; by default the newest.
-
-    Raises:
-        FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
+    `wanted` describes the clients, `board` names the leaderboard; by default the newest. Raise
+    FedreproError if it is missing, or lacks scenarios with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -165,9 +161,9 @@ def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendatio
     pairs = zip(places["case"], places["clients"].astype(int), strict=True)
     distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
-    there = single.merge(near, on=PLACE)
-    accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
-    accuracy = accuracy_rows.pivot_table(values="mean", index="method", columns="index")
+    there = single.merge(near.reset_index(), on=PLACE)
+    accuracy = there[there["metric"] == "accuracy"]
+    accuracy = accuracy.pivot_table(values="mean", index="method", columns="index")
     accuracy = accuracy.reindex(columns=near.index)
     # methods with what they cost in these scenarios, in the place of means over all of them;
     # exchanges are the most that one of them takes
@@ -178,7 +174,7 @@ def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendatio
         costs["exchanges"] = exchanges.groupby("method")["mean"].max()
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
-    left_out = {"reference"} if wanted.public else {"reference", "public data"}
+    left_out = ("reference", *([] if wanted.public else ["public data"]))
     classes = [name for name in CLASSES if name not in left_out]
     open_to = table[table["class"].isin(classes)]
     if wanted.only_models:

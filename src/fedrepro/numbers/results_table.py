@@ -19,8 +19,7 @@ from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
-from fedrepro.numbers.exhibit_metadata import command_of
+from fedrepro.numbers.exhibit_files import ExhibitFiles, command_of, open_exhibit
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.trial_statistics import over_trials
@@ -52,16 +51,18 @@ def results(
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
-    A row is one scenario, method, metric and split of examples. Columns: data set, partition,
-    model, training and graph as text; number of clients; the method's label, kind and selected
-    parameter values; mean and sample sd over trials of the final value, and the value in each
-    trial; `exhibits`, the figures and tables that show it; `same_bytes`: "yes" if computing the
-    first of them again gives equal bytes, or why not. `attrs["notes"]` says which cannot be read.
+    A row is one scenario, method, metric and split of examples: with the scenario's components as
+    texts, mean and sample sd of the final value over trials, and its value in each; `exhibits`, the
+    figures and tables that show it; `same_bytes`: "yes" if computing the first of them again gives
+    equal bytes, or why not. `attrs["notes"]` says which figures cannot be read.
 
     If `wide`, a row is a scenario and method, with a column of means per metric and split.
     `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
     or name; rows on costs have every `split`. Text is sorted alphabetically, numbers from the
-    largest. FedreproError is raised if nothing drawn is what is asked for.
+    largest.
+
+    Raises:
+        FedreproError: nothing drawn is what is asked for.
     """
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     with contextlib.chdir(folder):
@@ -82,11 +83,9 @@ def results(
             fits = table[name] == value
             if name == "method":
                 fits |= table["setting"].map(method_of) == value
-            if name == "split":
-                fits |= (table[name] == "") & bool(fits.any())
             if not fits.any():
                 raise unknown(name, value, sorted(set(table[name])), "these results")
-            table = table[fits]
+            table = table[fits | (name == "split") & (table["split"] == "")]
     table = _wide(table) if wide else table
     if sort:
         if sort not in table:
@@ -98,12 +97,9 @@ def results(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables that are drawn at a `scale`, such as quick, in folder `reports`.
+    """List the exhibits drawn at a `scale` in `reports`, all or those of the paper or key `asked`.
 
-    `asked` restricts the list to one figure or table (paper/name) or to a paper.
-
-    Raises:
-        FedreproError: nothing is drawn, or nothing drawn matches `asked`.
+    Raise FedreproError if there are none.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
@@ -129,7 +125,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
     """Return final values in a drawn figure's csv with their scenarios; raise if it is outdated."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
-    shown: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
+    lacking: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
     for row in final(files.table(".csv")).to_dict("records"):
         point = points.get(tuple(comparable_text(row[key]) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
@@ -142,26 +138,26 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
         meta = methods[row["method"]].component.meta
         declared = meta.get("metrics", {}) if meta["kind"] in ("federated", "peer") else ()
         place = (id(point), row["method"], row["setting"])
-        shown.setdefault(place, (row, point, set(declared)))[2].discard(row["metric"])
-    rows += _reported(files, [entry for entry in shown.values() if entry[2]])
+        lacking.setdefault(place, (row, point, set(declared)))[2].discard(row["metric"])
+    rows += _reported(files, [entry for entry in lacking.values() if entry[2]])
     return pd.DataFrame(rows, columns=[*COLUMNS[:-2]])
 
 
 def _reported(
-    files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
+    files: ExhibitFiles, lacking: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of metrics reported per round only; `shown` has (csv row, point, metrics)."""
-    if not shown:
+    """Yield rows of metrics reported per round only; `lacking` has (csv row, point, metrics)."""
+    if not lacking:
         return
     frame = files.metrics
-    frame = frame[frame["client"].isna() & frame["metric"].isin(set.union(*(s[2] for s in shown)))]
+    frame = frame[frame["client"].isna()]
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
-    for row, point, metrics in shown:
+    for row, point, metrics in lacking:
         for (label, setting), run in point.runs.items():
             if (label, setting.token) != (row["method"], row["setting"]):
                 continue
-            own = frame[frame["setting"] == run.rows_of(setting)]
+            own = frame[(frame["setting"] == run.rows_of(setting)) & frame["metric"].isin(metrics)]
             for spec in specs_of(run.scenario):
                 own = own[own[f"{spec.kind}_name"] == spec.name]
                 for key in set(spec.recorded_values) - set(spec.swept):
@@ -190,7 +186,6 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     pairs = set(zip(table["metric"], table["split"], strict=True))
     names = [" ".join(p).strip() for p in sorted(pairs, key=lambda p: (order.index(p[0]), p[1]))]
@@ -250,16 +245,14 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
-    A row is a point of a figure: a combination of its swept parameters. In a trial both methods
-    have equal data, partition and, if one-shot, local models, so variation from these cancels in
-    the difference. Compared are final values with selected parameter values, in shared trials.
-    `exhibit` restricts figures to one, or to one paper's.
+    In a trial both have equal data, partition and, if one-shot, local models, so variation from
+    these cancels in the difference. Compared are final values with selected parameter values, in
+    shared trials. `exhibit` restricts figures to one, or to one paper's.
 
     Returns:
-        A row per point, with the columns COMPARED: both labels, their means over `trials`, the mean
-        difference with its interval by Student's t at CONFIDENCE (infinite for one trial), `also`
-        (other
-        figures that show the runs); and the swept parameters.
+        A row per point of a figure, with the columns COMPARED: both labels, their means over
+        `trials`, the mean difference with its interval by Student's t at CONFIDENCE (infinite for
+        one trial), `also` (other figures that show the runs); and the swept parameters.
 
     Raises:
         FedreproError: no figure or table has both methods.
@@ -297,10 +290,7 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Compare methods `one` and `other` at each point of figure `key`, from its csv `table`.
-
-    Yields (settings and values by trial of both, a row with both means and their difference).
-    """
+    """Yield (settings and values by trial of both, a row) for each point of the csv `table`."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):

@@ -76,8 +76,7 @@ def times_of(
     """Return measured seconds per round of the methods in a figure, as csv rows of `columns`.
 
     A trial's first round also prepares memory and is left out; `overhead` is how much longer rounds
-    take than those of the figure's first method, in percent. `files` are the metrics of each run,
-    with tables of times in their folders.
+    take than those of the figure's first method, in percent. `files` are the metrics of each run.
     """
     import pandas as pd
 

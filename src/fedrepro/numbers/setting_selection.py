@@ -53,11 +53,8 @@ def candidates(
 ) -> dict[Setting, Candidate]:
     """Return {parameter values: their metrics, and the numbers by which they are compared}.
 
-    Args:
-        rows: the measurements for each combination of parameter values.
-        measure: the method, with its selection rule.
-        trials: how many trials to use.
-        where: figure or table, and values of its swept parameters, for error messages.
+    `rows` are the measurements for each combination of parameter values, `measure` is the method
+    with its selection rule. `where` names figure and point in errors.
     """
     race, choice = measure.measured(list(rows)).race, measure.choose
     half = choice and choice.over == "half"
@@ -86,13 +83,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which parameter values are selected, in each trial.
+    """Return the number by which parameter values are selected, in each trial; NaN if one failed.
 
-    All are NaN if a trial failed. `choice` names the metric, its split and its summary over rounds;
-    `rows` are measurements in rounds, `series` the final values; `where` is for errors.
-
-    Raises:
-        FedreproError: the measurements lack this metric.
+    `rows` are measurements in rounds, `series` the final values. Raise FedreproError if both lack
+    the metric that `choice` names.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -147,12 +141,9 @@ def end_of(curve: Curve, better: int = 1) -> float:
     return curve[-1][1]
 
 
-CURVES: dict[Over, Callable[[Curve, int], float]] = {
-    "best": best_of_curve,
-    "area": area_of,
-    "half": area_of,  # of the rounds that are left of it
-    "race": end_of,
-}
+# "half" is of the rounds that are left of it
+CURVES: dict[Over, Callable[[Curve, int], float]] = {"best": best_of_curve, "area": area_of}
+CURVES |= {"half": area_of, "race": end_of}
 
 
 def select_setting(
@@ -188,20 +179,21 @@ def selection_rows(
     """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
-        series = candidate.series
-        test = series.get(TEST, ())
-        sizes = {metric: series.get((metric, "")) for metric in ("hidden_units", "parameters")}
+        criterion, test = candidate.criterion, candidate.series.get(TEST, ())
+        shown = {"test_mean": test}
+        shown |= {
+            key: candidate.series.get((key, ""), ()) for key in ("hidden_units", "parameters")
+        }
         yield {
             "method": measure.label,
             "setting": setting.token,
             "parameter": ", ".join(measure.chosen),
             "value": ", ".join(render(setting[key]) for key in measure.chosen),
             "criterion": measure.choose.name,
-            "criterion_mean": mean(candidate.criterion),
-            "criterion_sd": sd(candidate.criterion),
-            "test_mean": mean(test) if test else None,
+            "criterion_mean": mean(criterion),
+            "criterion_sd": sd(criterion),
             "test_sd": sd(test),
-            **{metric: mean(v) if v else None for metric, v in sizes.items()},
+            **{key: mean(values) if values else None for key, values in shown.items()},
             "chosen": "true" if setting == chosen else "false",
             STOPPED[0]: candidate.stopped,
         }
@@ -215,10 +207,9 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Find selected parameter values at an end of their grid, where a wider grid might be better.
+    """Return per chosen row {parameter: (is lowest, is highest of its grid)}, of numbers that vary.
 
-    `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows. Returns
-    {parameter: (is lowest, is highest)} per chosen row, without texts and lone values.
+    `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -260,13 +251,10 @@ def in_each_trial(
 ) -> tuple[list[int], np.ndarray]:
     """Select parameter values in each trial by validation accuracy, not once for all trials.
 
-    `tried` are a method's rows of a .choice.csv: one for each parameter value, with its means over
-    trials. `scenarios` are accuracies of every trial, for each scenario (data and clients) that the
-    method ran in; the one whose means are those of `tried` is used. Returns (indices in `tried` of
-    the selected rows, their test accuracies, float64 (T,)).
-
-    Raises:
-        FedreproError: none of the scenarios has the means of `tried`.
+    `tried` are a method's rows of a .choice.csv. Of `scenarios`, accuracies of every trial in each
+    scenario that the method ran in, the one whose means are those of `tried` is used; FedreproError
+    is raised if there is none. Return (indices in `tried` of the selected rows, their test
+    accuracies, float64 (T,)).
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

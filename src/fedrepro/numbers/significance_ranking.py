@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -39,7 +40,7 @@ class Standing:
 
     above: its score minus the best client's; above_trials: with an interval over trials alone;
     chance: the p value after Holm's correction. rank_low, rank_high: the ranks that the tests
-    allow. usual: its group by other tests, Wilcoxon's and Nemenyi's.
+    allow. usual: its group by other tests (USUAL).
     """
 
     method: str
@@ -60,8 +61,7 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
 
     The mean over trials is taken so that one in which both are close does not outweigh others.
     """
-    scores: np.ndarray = (accuracy - baseline) / float(np.mean(ceiling - baseline))
-    return scores
+    return np.asarray((accuracy - baseline) / float(np.mean(ceiling - baseline)))
 
 
 def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
@@ -122,34 +122,32 @@ def standings(
             raise FedreproError(f"'{name}' has a score that is not a number, so it has no rank")
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
-    tables = [scores[name] for name in names] + ([] if line is None else [line])
-    known = {name: Standing(name, own[name]) for name in names}
-    if line is not None:
-        for name in names:
-            gap = scores[name] - line
-            ends = estimate(gap, units=units), estimate(gap, units=False)
-            known[name] = Standing(name, own[name], *ends)
+    lines = [] if line is None else [line]
+
+    def known(name: str) -> Standing:
+        gaps = [estimate(scores[name] - gap, units=of) for gap in lines for of in (units, False)]
+        above, above_trials = gaps or (None, None)
+        return Standing(name, own[name], above, above_trials)
+
     if not ranked:
-        return [known[names[one]] for one in best]
-    chances = chances_of(tables, units=units)
+        return [known(names[one]) for one in best]
+    chances = chances_of([*(scores[name] for name in names), *lines], units=units)
     apart = chances <= LEVEL
     groups = grouped(best, apart)
     others = {test: grouped(best, table) for test, table in (usual or {}).items()}
     placed = []
     for one in sorted(best, key=lambda one: groups[one]):
-        name, differs = names[one], [other for other in best if apart[one, other]]
-        ahead = sum(own[names[other]].value > own[name].value for other in differs)
-        chance, verdict = None, ""
-        if line is not None:
-            chance = float(chances[one, len(names)])
-            side = "better" if own[name].value > float(np.mean(line)) else "worse"
-            verdict = side if chance <= LEVEL else NOT_SHOWN
+        value, differs = own[names[one]].value, [other for other in best if apart[one, other]]
+        ahead = sum(own[names[other]].value > value for other in differs)
+        beside: dict[str, Any] = {}
+        for gap in lines:
+            chance, side = float(chances[one, -1]), "better" if value > gap.mean() else "worse"
+            beside = {"chance": chance, "verdict": side if chance <= LEVEL else NOT_SHOWN}
         alike = tuple(names[other] for other in best if other not in (one, *differs))
         placed.append(
             replace(
-                known[name],
-                chance=chance,
-                verdict=verdict,
+                known(names[one]),
+                **beside,
                 group=groups[one],
                 rank_low=1 + ahead,
                 rank_high=len(names) - (len(differs) - ahead),
@@ -185,7 +183,7 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
     chances = [float(wilcoxon(one).pvalue) if one.any() else 1.0 for one in signed]
     ranks = rankdata(-means, axis=0).mean(axis=1)
     error = math.sqrt(count * (count + 1) / (12 * scenarios))
-    least = float(studentized_range.ppf(1 - LEVEL, count, math.inf)) * error if pairs else 0.0
+    least = studentized_range.ppf(1 - LEVEL, count, math.inf) * error if pairs else 0.0
     near = [float(abs(ranks[a] - ranks[b]) <= least) for a, b in pairs]
     found = (_matrix(count, values) <= LEVEL for values in (holm(chances), near))
     return dict(zip(USUAL, found, strict=True))
@@ -199,10 +197,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values for multiple tests.
-
-    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
-    """
+    """Correct p values: S. Holm, A simple sequentially rejective multiple test procedure, 1979."""
     corrected, last = [1.0] * len(chances), 0.0
     for place, index in enumerate(sorted(range(len(chances)), key=lambda index: chances[index])):
         last = corrected[index] = max(last, min(1.0, (len(chances) - place) * chances[index]))
@@ -218,8 +213,6 @@ def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     for first in best:
         if first not in groups:
             number = 1 + max(groups.values(), default=0)
-            alike = {first, *(other for other in best if not apart[first, other])}
-            groups |= {
-                method: number for method in best if method in alike and method not in groups
-            }
+            own = [m for m in best if m not in groups and (m == first or not apart[first, m])]
+            groups |= dict.fromkeys(own, number)
     return groups

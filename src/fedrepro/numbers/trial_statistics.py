@@ -62,7 +62,7 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
     """Return whether each row of metrics is of the end of a run, not of a round: bool (rows,)."""
-    return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
+    return rows["phase"] != IN_ROUND
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
@@ -72,8 +72,8 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
 
-    `where` names the figure and `token` the method in errors. If the method is undefined for the
-    clients of some trials, the only key is ("left_out", ""), with 1 in these trials.
+    If the method is undefined for the clients of some trials, the only key is ("left_out", ""),
+    with 1 in these trials.
     """
     if rows.empty:
         raise FedreproError(
@@ -101,8 +101,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `own` are the metrics of a method. `accuracy_scatter` is the sd of accuracies; metrics that sum
-    over rounds are left out. A failed method or one without rounds has {}.
+    `accuracy_scatter` is the sd of accuracies; metrics that sum over rounds are left out. A failed
+    method or one without rounds has {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -176,11 +176,8 @@ def over_clients(
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The means are of final values in the first `trials` trials of a run's metrics `table`, with the
-    method's parameter values `token`. `where` names the figure in errors.
-
-    Raises:
-        FedreproError: the method has no numbers of single clients.
+    The means are of final values in the first `trials` trials of a run's metrics `table`. Raise
+    FedreproError if the method has no numbers of single clients.
     """
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()

@@ -11,8 +11,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kernel_pinning import PORTABLE
-from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
-from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.numbers.exhibit_files import drawn_of, open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
 

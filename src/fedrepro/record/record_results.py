@@ -25,11 +25,11 @@ from fedrepro.core.paper_files import claims_file, exhibits_file
 from fedrepro.numbers.exhibit_files import (
     KEPT,
     ExhibitFiles,
+    drawn_of,
     open_exhibit,
     write_claims,
     write_files,
 )
-from fedrepro.numbers.exhibit_metadata import drawn_of
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
 from fedrepro.planning.config import ExhibitFile, load_exhibits
@@ -212,8 +212,14 @@ def write_board(
     Pictures leave out methods whose results others submitted and nobody has verified.
     """
     from fedrepro.drawings.leaderboard import pictures
-    from fedrepro.numbers.leaderboard import REPORTED, board_data, board_rows
-    from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+    from fedrepro.numbers.leaderboard import (
+        REPORTED,
+        board_data,
+        board_rows,
+        leaderboard,
+        scenarios,
+        seconds,
+    )
 
     board, present = file.boards[version], parts_in(file, version, scale, reports)
     keys = file.parts(version, scale)

@@ -35,11 +35,13 @@ from fedrepro.numbers.exhibit_files import (
     SUFFIXES,
     TIMES,
     ExhibitFiles,
+    command_of,
+    describe,
+    exhibit_metadata,
     open_recorded,
     write_claims,
     write_files,
 )
-from fedrepro.numbers.exhibit_metadata import command_of, describe, exhibit_metadata
 from fedrepro.numbers.exhibit_tables import (
     csv_text,
     leading_columns,

@@ -28,8 +28,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
-from fedrepro.numbers.exhibit_metadata import command
+from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, command, open_exhibit
 from fedrepro.planning.config import (
     Config,
     ExhibitFile,

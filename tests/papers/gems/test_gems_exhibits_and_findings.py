@@ -22,7 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
 from fedrepro.drawings.figure_layout import figure, rules
-from fedrepro.numbers.exhibit_metadata import of_features
+from fedrepro.numbers.exhibit_files import of_features
 from fedrepro.numbers.verdicts.printed_verdicts import (
     AGAIN,
     SETTING,

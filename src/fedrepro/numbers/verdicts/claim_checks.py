@@ -1,8 +1,7 @@
 """The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
-An example is "method A minus method B at every point, at least -0.02". Kinds with an extreme (the
-best of several methods, a spread) leave the choice of the best to their intervals. A kind for one
-paper is in `FORMS` of its claim_forms.py.
+Kinds with an extreme (the best of several methods, a spread) leave the choice of the best to their
+intervals. A kind for one paper is in `FORMS` of its claim_forms.py.
 """
 
 from __future__ import annotations
@@ -78,10 +77,10 @@ class Bounds(Strict):
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    where: only these values of a column. points: whether every point (combination of swept
-    parameters) of these figures and tables, some, most, or their mean must keep the bounds. ragged:
-    whether methods may lack points by design. shows: the name of these bounds in the claims file's
-    `rules: words`. Subclasses compute the number, such as a difference.
+    Subclasses compute the number, such as a difference. where: only these values of a column.
+    points: whether every point (combination of swept parameters), some, most, or their mean must
+    keep the bounds. ragged: whether methods may lack points by design. shows: the name of these
+    bounds in the claims file's `rules: words`.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -93,17 +92,17 @@ class Form(Bounds):
     ragged: bool = False
     shows: str = ""
 
+    # fields that name methods at the same place, columns that vary, and another exhibit
+    compared: ClassVar[tuple[str, ...]] = ()
+    over_columns: ClassVar[tuple[str, ...]] = ()
+    other_exhibit: ClassVar[tuple[str, ...]] = ()
+
     @field_validator("metric")
     @classmethod
     def _known(cls, metric: str) -> str:
         if metric not in all_metrics():
             raise ValueError(str(unknown("metric", metric, all_metrics())))
         return metric
-
-    # fields that name methods at the same place, columns that vary, and another exhibit
-    compared: ClassVar[tuple[str, ...]] = ()
-    over_columns: ClassVar[tuple[str, ...]] = ()
-    other_exhibit: ClassVar[tuple[str, ...]] = ()
 
     def _names(self, keys: Sequence[str]) -> list[str]:
         given = [getattr(self, key) or [] for key in keys]
@@ -152,9 +151,10 @@ class Form(Bounds):
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method `of`, with those of the methods compared, if any."""
-        other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
-        return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
+        """Yield each number of the method `of` with those of the compared methods, if there are."""
+        others = [cell for name in self.others for cell in self.cells(numbers, name)]
+        pairs = join_cells(self.cells(numbers, self.of), others)
+        return (pair for pair in pairs if pair[1] or not self.others)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """Yield a phrase for each number that the check needs and the figure or table lacks."""
@@ -163,7 +163,7 @@ class Form(Bounds):
         lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
         cells = own.cells(self.of, self.metric, self.split, {})
         for key in self.columns:
-            if cells and not all(key in cell.place for cell in cells):
+            if not all(key in cell.place for cell in cells):
                 lacking.append(f"{key} of {self.of} in {exhibit}")
         yield from lacking
         kept = self.cells(own, self.of)
@@ -179,24 +179,23 @@ class Form(Bounds):
                 yield f"a second value of {key} in {exhibit}"
 
     def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
-        cells = numbers.cells(method, self.metric, self.split, {})
-        places = [cell.place for cell in cells]
+        places = [cell.place for cell in numbers.cells(method, self.metric, self.split, {})]
+        left_out = numbers.left_out(method)
         # what a method could not give by design is not still to come
-        known = [*places, *(numbers.left_out(method) if self.ragged else ())]
-        if not cells:
+        known = [*places, *(left_out if self.ragged else ())]
+        if not places:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
             return
         for key, wanted in self.where.items():
-            if isinstance(wanted, list):
-                present = {comparable_text(place[key]) for place in known if key in place}
-                for value in map(comparable_text, wanted if present else ()):
-                    if value not in present:
-                        yield f"{key} = {value} of {method} in {exhibit}"
+            present = {comparable_text(place[key]) for place in known if key in place}
+            for value in map(comparable_text, wanted if isinstance(wanted, list) else ()):
+                if present and value not in present:
+                    yield f"{key} = {value} of {method} in {exhibit}"
         if not filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
         if method in numbers.grid or not self.ragged:
-            kept = [*places, *numbers.left_out(method)]
-            for place in absent(numbers.expected(method, places), kept, self.where):
+            expected = numbers.expected(method, places)
+            for place in absent(expected, [*places, *left_out], self.where):
                 yield f"{method} at {cell_key_text(exhibit, place)}"
 
 
@@ -230,9 +229,7 @@ class Value(Form):
         return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        cells = self.cells(numbers[exhibit], self.of)
-        alone: list[tuple[Cell, list[Cell]]] = [(cell, []) for cell in cells]
-        for cell, rivals in self.with_others(numbers[exhibit]) if self.minus else alone:
+        for cell, rivals in self.with_others(numbers[exhibit]):
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
@@ -260,8 +257,7 @@ class Ratio(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell, others in self.with_others(numbers[exhibit]):
-            for other in others:
-                yield ratio_of(exhibit, cell.place, cell.trials, other.trials)
+            yield from (ratio_of(exhibit, cell.place, cell.trials, o.trials) for o in others)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
@@ -345,12 +341,12 @@ class Spread(Form):
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
-        if self.minus_exhibit:
-            yield from self.missing_of(self.of, self.minus_exhibit, numbers[self.minus_exhibit])
-            others = self._groups(numbers[self.minus_exhibit])
+        if name := self.minus_exhibit:
+            yield from self.missing_of(self.of, name, numbers[name])
+            others = self._groups(numbers[name])
             for key, (place, _) in self._groups(numbers[exhibit]).items():
                 if key not in others:
-                    yield f"{self.of} at {cell_key_text(self.minus_exhibit, place)}"
+                    yield f"{self.of} at {cell_key_text(name, place)}"
 
 
 class RoundsTo(Form):
@@ -369,8 +365,7 @@ class RoundsTo(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell, goals in self.with_others(numbers[exhibit]):
-            by_round = measured.get(tuple(cell.place.items()), {})
-            if by_round:
+            if by_round := measured.get(tuple(cell.place.items())):
                 series = by_trial([goals[0].trials, *by_round.values()])
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
@@ -380,29 +375,27 @@ class RoundsTo(Form):
         yield from super().missing(exhibit, numbers)
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell in self.cells(numbers[exhibit], self.of):
-            by_round = measured.get(tuple(cell.place.items()), {})
+            by_round, at = (
+                measured.get(tuple(cell.place.items())),
+                cell_key_text(exhibit, cell.place),
+            )
             if not by_round:
-                yield f"single rounds of {self.of} at {cell_key_text(exhibit, cell.place)}"
-            for done in numbers[exhibit].due(self.of, list(by_round)):
-                yield f"round {done} of {self.of} at {cell_key_text(exhibit, cell.place)}"
+                yield f"single rounds of {self.of} at {at}"
+            for done in numbers[exhibit].due(self.of, list(by_round or ())):
+                yield f"round {done} of {self.of} at {at}"
 
 
-FORMS: dict[str, type[Form]] = {
-    "value": Value,
-    "difference": Value,
-    "ratio": Ratio,
-    "change": Change,
-    "spread": Spread,
-    "rounds_to": RoundsTo,
-}
+FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}
+FORMS |= {"change": Change, "spread": Spread, "rounds_to": RoundsTo}
 
 
 def _of_its_form(given: Any) -> Any:
     """Build a check from the keys and values `given` in a claims file; `form` names its class."""
     if isinstance(given, Form):
         return given
-    own = attributes_of_papers("claim_forms", "FORMS").values()
-    forms = {name: form for some in (FORMS, *own) for name, form in some.items()}
+    forms = FORMS.copy()
+    for own in attributes_of_papers("claim_forms", "FORMS").values():
+        forms |= own
     name = given.get("form") if isinstance(given, dict) else None
     if name not in forms:
         raise ValueError(str(unknown("form of a check", str(name), forms)))

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.exhibit_tables import cell_value
+from fedrepro.numbers.exhibit_tables import NUMBERS, cell_value
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
 from fedrepro.numbers.trial_statistics import CLIENTS_SD, LEFT_OUT
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
@@ -24,15 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CASE, ROUND = "case", "round"
-NOT_PLACES = (
-    *("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND),
-    *PAIRING,
-    CLIENTS_SD,
-)
+NOT_PLACES = (*NUMBERS, ROUND, *PAIRING, CLIENTS_SD)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
 CellKey = dict[str, Any]  # column -> value
-CellItems = tuple[tuple[str, Any], ...]  # the items of a place
+CellItems = tuple[tuple[str, Any], ...]
 Grid = Mapping[str, Sequence[Any]]  # column -> every value that a method should have
 Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
@@ -67,11 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one figure or table for checks of claims, and which numbers it should have.
+    """The numbers of a figure or table (the csv `frame`) for checks, and which it should have.
 
-    frame: its csv. grid: {method: {column: values that it should have}}. every: {method: rounds
-    from one evaluation to the next, or "auto"}. stand_ins: labels of scenarios on other data than
-    the paper's, if others are on the paper's; else empty.
+    grid: {method: {column: values that it should have}}. every: {method: rounds from one evaluation
+    to the next, or "auto"}. stand_ins: labels of scenarios on other data than the paper's, if
+    others are on the paper's; else empty.
     """
 
     frame: pd.DataFrame
@@ -108,9 +104,10 @@ class Numbers:
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
         own = (self.frame["method"] == method) & (self.frame["metric"] == metric)
         for row in self.frame[own & (self.frame["split"] == split)].to_dict("records"):
-            place = {key: row[key] for key in self.columns if _given(row[key])}
-            done = int(row[ROUND]) if _given(row.get(ROUND, "")) else None
-            yield done, Cell(place, tuple(float(value) for value in row["by_trial"].split()))
+            given = {key: v for key, v in row.items() if v not in (None, "") and v == v}
+            place = {key: given[key] for key in self.columns if key in given}
+            done = int(given[ROUND]) if ROUND in given else None
+            yield done, Cell(place, tuple(map(float, row["by_trial"].split())))
 
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
@@ -162,11 +159,10 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
     by_label: dict[str, Grid] = {}
     for method in about["methods"]:
-        # descriptions of before methods could be those of single cases name no values
-        values = method.get("values") or _entry(about, method)
+        values = method.get("values") or _entry(about, method)  # older files name no values
         own = {key: _shown(values[key]) for key in method["shown"]}
-        own |= {CASE: method["cases"]} if method.get("cases") else {}
-        by_label[str(method["label"])] = points | own
+        cases = {CASE: method["cases"]} if method.get("cases") else {}
+        by_label[str(method["label"])] = points | own | cases
     return by_label
 
 
@@ -180,8 +176,7 @@ def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _shown(values: Sequence[Any]) -> list[Any]:
-    # a list as in a token, 50@50
-    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]
+    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]  # [50, 50]: 50@50
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
@@ -207,8 +202,7 @@ def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
-        names = tuple(cell.place)
-        if names not in indexes:
+        if (names := tuple(cell.place)) not in indexes:
             indexes[names] = {}
             for other in others:
                 common = tuple(key for key in names if key in other.place)
@@ -259,16 +253,11 @@ def cell_key_text(exhibit: str, place: CellKey) -> str:
     return ", ".join([exhibit, *parts])
 
 
-def _given(value: Any) -> bool:
-    return value not in (None, "") and value == value
-
-
 @dataclass(frozen=True)
 class Statement:
     """A number that a check compares with bounds, with its interval at any confidence.
 
-    at: figure and swept parameters, in words. parts: the differences whose mean the number is;
-    empty for other numbers, such as a first round.
+    at: figure and swept parameters, in words. parts: differences whose mean the number is, or ().
     """
 
     at: str
@@ -288,8 +277,8 @@ def statement(
 ) -> Statement:
     """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    Both list values over trials at point `place` of the figure `exhibit`. The number is at least 0
-    if every rival is among the gains, and at most 0 if every gain is among the rivals.
+    The number is at least 0 if every rival is among the gains, and at most 0 if every gain is among
+    the rivals. `place` is a point of the figure `exhibit`.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

@@ -1,17 +1,11 @@
-"""Judge the claims of a paper (claims.yaml) by our numbers; return a table, a row per check.
-
-A claim is a sentence of the paper; its checks compare numbers with bounds, at one or more points
-(combinations of swept parameters) of a figure. A check holds if the whole interval of each of its
-points keeps the bounds, and is refuted if the whole interval of one of them breaks one. It is
-incomplete if anything that it names is missing, so that computing less never makes a verdict.
+"""Judge the claims of a paper (claims.yaml) by our numbers, by the rules of docs/claims.md.
 
 That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
 for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
 look for the best or worst of many. Under the rule `holm` the surest point of m must then pass at a
 confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
 claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
-of less than its size, neither confirm nor refute: a check is judged by its other figures. Where
-trials were added after a verdict had been undecided, the second look has a quarter of the error.
+of less than its size, neither confirm nor refute: a check is judged by its other figures.
 """
 
 from __future__ import annotations
@@ -48,19 +42,14 @@ CONFIDENCE = 0.95
 TIMES = (2, 4, 8, 16, 32, 64)  # as many trials as there are; more are not worth naming
 AGAIN = 0.25  # the share of the error that a second look has, with more trials
 LOWER = ("above", "at_least")
-
 STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, incomplete, not run
-
-
-# --------------------------------------------------------------------------------- a claim file
 
 
 class Rules(Strict):
     """The rules for all checks in a claims file.
 
-    trials: with fewer a check is incomplete. holm: whether confidence rises with the number of
-    points, by Holm. raised: exhibits that were given more trials after a verdict had been
-    undecided. words: bounds by a name for them, which checks use under `shows`.
+    trials: with fewer a check is incomplete. raised: exhibits that were given more trials after a
+    verdict had been undecided. words: bounds by a name, which checks use under `shows`.
     """
 
     trials: int = Field(default=5, ge=2)
@@ -70,13 +59,12 @@ class Rules(Strict):
 
 
 class Claim(Strict):
-    """A sentence of a paper, and the checks of numbers that decide whether it holds.
+    """A sentence of a paper (`says`, in our words), and the checks that decide whether it holds.
 
-    says: the claim in our words. reason: why the bounds are what they are. fixed: whether the
-    checks were written before the first numbers for them. label: "exact" for a count, "identity"
-    for what follows from how the method is defined, "ours" for a sentence that names no outcome, so
-    that what is judged is ours. readings: what the sentence may mean, and the checks of each.
-    untested: why it has no verdict.
+    reason: why the bounds are what they are. fixed: whether the checks were written before the
+    first numbers for them. label: "exact" for a count, "identity" for what follows from how the
+    method is defined, "ours" for a sentence that names no outcome. readings: what the sentence may
+    mean, and the checks of each. untested: why it has no verdict.
     """
 
     id: str
@@ -118,11 +106,7 @@ class ClaimFile(Strict):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """Read and validate the file of a paper's claims.
-
-    Raises:
-        FedreproError: the file has a mistake, which the message names.
-    """
+    """Read and validate a paper's claims; raise FedreproError if the file has a mistake."""
     file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
@@ -159,9 +143,6 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
     return {key: full(v, where) if key == "claims" else v for key, v in content.items()}
 
 
-# ------------------------------------------------------------------------------------- judging
-
-
 @dataclass(frozen=True)
 class Finding:
     """The verdict on one number that a check judges, by its interval at a confidence."""
@@ -177,8 +158,8 @@ class Judged:
     """A check of a claim with its verdict.
 
     missing: numbers that figures or tables lack, in words. deciding: the number whose interval
-    decides the verdict; None where nothing was measured. points: how many numbers were judged.
-    levels: confidences of the intervals that confirm (within bounds), and that refute.
+    decides the verdict, if anything was measured. points: how many numbers were judged. levels:
+    confidences of the intervals that confirm (within bounds), and that refute.
     """
 
     check: Check
@@ -215,11 +196,8 @@ def judge_all(
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
     Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `numbers` are of figures and tables by name; `stand_ins` names those on
-    other data or of less than the paper's size; `rules` has least trials and corrections.
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
+    how many there are. `stand_ins` names figures on other data than the paper's, or of less than
+    its size. Raise FedreproError for a column that a figure or table lacks.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -237,10 +215,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (a check with what it lacks, numbers to judge, whether all its figures are stand-ins).
-
-    `stand_ins` names figures on other data than the paper's, or of less than its size.
-    """
+    """Return (check with what it lacks, numbers to judge, whether its figures are stand-ins)."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -259,11 +234,11 @@ def _look(
     statements: list[Statement] = []
     for name in check.exhibits if not missing else ():
         points = list(check.statements(name, numbers))
-        if not points and not check.ragged:
-            missing.append(f"a point to judge by in {name}")
         if points and mean:  # in each trial that all of them have
             parts = [part for point in points for part in point.parts]
             points = [contrasts(f"{name}, mean of {len(parts)} points", *parts)]
+        elif not points and not check.ragged:
+            missing.append(f"a point to judge by in {name}")
         statements += points
     if not statements and not missing:
         missing = [f"a point to judge by in {name}" for name in check.exhibits]
@@ -296,11 +271,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge one number by its intervals at the confidences `kept` and `broken`.
-
-    The bounds of `check` hold if the interval at `kept` is within them. If not, they are refuted
-    where the interval at `broken` is outside them, and else undecided.
-    """
+    """Judge a number: it holds by its interval at confidence `kept`, is refuted by `broken`'s."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
@@ -345,14 +316,8 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     return "refuted" if "refuted" in distinct and points != "readings" else "undecided"
 
 
-# ------------------------------------------------------------------------------------- a table
-
-
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in the file `published`: a row per check, with claim, verdict, value, ….
-
-    `exhibits` names the figures and tables (paper/name) with our numbers, in the folder `reports`.
-    """
+    """Judge the claims in `published` by the figures (paper/name) in `reports`: a row per check."""
     import pandas as pd
 
     from fedrepro.numbers.exhibit_files import open_exhibit
@@ -375,9 +340,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
         if notes and (reduced := about["settings"].get("reduced")):
             notes.append(f"Reduced: {reduced}.")
         other[name] = " ".join(filter(None, dict.fromkeys(notes)))
-    records = list(rows(file.claims, numbers, other, file.rules))
-    # numbers as numbers in every file, also where a column is empty
-    return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
+    table = pd.DataFrame(rows(file.claims, numbers, other, file.rules), columns=list(COLUMNS))
+    return table.astype(dict.fromkeys(NUMERIC, float))  # also where a column is empty
 
 
 def rows(
@@ -385,17 +349,13 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
-    `numbers` are of figures and tables by name. `stand_ins` maps a figure or table to a note on how
-    its data differ from the paper's, or to "".
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
+    `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
+    Raise FedreproError for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:
         head: dict[str, Any] = dict.fromkeys(COLUMNS, "") | dict.fromkeys(NUMERIC)
-        head |= {key: getattr(claim, key) for key in ("place", "says", "label")}
-        head["claim"] = claim.id
+        head |= {"claim": claim.id, "place": claim.place, "says": claim.says, "label": claim.label}
         if claim.untested:
             yield head | {"verdict": "no verdict", "reason": claim.untested}
             continue
@@ -409,8 +369,7 @@ def rows(
         every = [one for group in judged.values() for one in group]
         head |= {"reason": claim.reason, "note": _note(claim, every, rules)}
         for reading, group in judged.items():
-            for one in group:
-                yield head | {"reading": reading, **_cells(one, stand_ins)}
+            yield from (head | {"reading": reading, **_cells(one, stand_ins)} for one in group)
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:

@@ -1,14 +1,9 @@
 """Compare the numbers that a paper printed, the rows of its published.csv, with ours.
 
-A value is `reproduced` if the difference is within the larger of two combined standard errors and
-the tolerance. Our own scatter widens that by no more than the printed spread would, or not at all
-where none is printed: a method that scatters more would be reproduced more easily. A verdict is
-passed only where a right implementation would be reproduced with probability 0.8, its trials and
-the printed ones scattering as ours do: else the value is shown, as of `one trial` or `few trials`.
-`better` and `worse` also ask that such an implementation be as far away in less than 5 of 100
-cases; between both lies `undecided`. Shown are also a `stand-in` (of other data than the paper's),
-what is `reduced` (of less than its size) and times. A row may say why it is counted separately, and
-which figure varies a parameter that the paper does not give; before, the number is not judged.
+docs/claims.md has the rules. Our own scatter widens the tolerance by no more than the printed
+spread would, or not at all where none is printed: a method that scatters more would be reproduced
+more easily. A row may say why it is counted separately, and which figure varies a parameter that
+the paper does not give; before that figure is there, the number is not judged.
 """
 
 from __future__ import annotations
@@ -38,23 +33,20 @@ from fedrepro.planning.plan import Plan, require_frozen
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
 # a number stands in one row, unless a note says what another one is
 ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
-NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
+NUMBERS = ("value", "sd", "trials", "tolerance")
+NEEDED = (*ONCE[:-1], *NUMBERS[:-1], "note")
 COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
 # the metric of a row on a setting of the paper; its split says which: trials, or a parameter
 SETTING = "setting"
-# how the note of a number begins that the paper has printed before, and of one that this exhibit
-# shows and another one judges
+# beginnings of the note of a number that was printed before, and of one that another exhibit judges
 AGAIN, ELSEWHERE = "printed again", "judged in"
 # counted apart from what can fail, each with its reason after a colon: results of others with an
 # author's code are not printed values, and a claim judges the number of a sentence
 CLAIM = "claim"
 APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
-# where a number was read
 SOURCES = ("paper's text", "README or code", "second hand")
 PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
@@ -63,11 +55,10 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
-    exhibit: the figure or table. cell: values of the columns that locate the number, by column.
-    where: file and line, for errors. apart: "calibrated", "nearly fixed" (it could hardly differ),
-    "rerun" or "claim" and ": reason", if it is counted separately. set_up: "figure, column=value:
-    reason" where that figure varies a parameter that the paper does not give. source: "paper's
-    text", "README or code", "second hand" or "".
+    cell: values of the columns that locate the number, by column. where: file and line, for errors.
+    apart: a word of APART and ": reason", if it is counted separately. set_up: "figure,
+    column=value: reason" where that figure varies a parameter that the paper does not give. source:
+    where it was read, of SOURCES or "".
     """
 
     exhibit: str
@@ -87,11 +78,7 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the numbers that a paper printed from its published.csv; [] without a file.
-
-    Raises:
-        FedreproError: for a row that cannot be read.
-    """
+    """Read a published.csv, [] without a file; raise FedreproError for a row with a mistake."""
     if not path.exists():
         return []
     names, lines = csv_lines(path)
@@ -119,17 +106,16 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
     for key, some in words.items():
         if fields[key] not in some:
             raise unknown(key, fields[key], some, where)
-    numbers: dict[str, float | None] = {}
-    for key in ("value", "sd", "trials", "tolerance"):
-        text = fields.pop(key)
+    for key in NUMBERS:
+        text = fields[key]
         try:
-            digits = text.removesuffix("%" if key == "tolerance" else "")
-            numbers[key] = float(digits) if text else None
+            if key == "tolerance" and text.endswith("%"):
+                fields[key] = abs(fields["value"] or 0.0) * float(text[:-1]) / 100
+            else:
+                fields[key] = float(text) if text else None
         except ValueError:
             raise FedreproError(f"{where}: '{key}' is '{text}', not a number") from None
-        if text.endswith("%") and (share := numbers[key]) is not None:
-            numbers[key] = abs(numbers["value"] or 0.0) * share / 100
-    value, trials = numbers["value"], numbers["trials"]
+    value, trials = fields["value"], fields["trials"]
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
     if metric in known and not known[metric].holds(value):
@@ -145,9 +131,8 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
             reason, wish = "", f"it as in '{CLAIM}: C1, check 2'"
         if text and (not reason or (key == "apart" and word not in APART)):
             raise FedreproError(f"{where}: '{key}' is '{text}'; write {wish}")
-    numbers["trials"] = None if trials is None else int(trials)
-    fields |= {"cell": cell_of(fields["cell"], where), "where": where, **numbers}
-    return PrintedValue(**fields)
+    fields |= {"trials": None if trials is None else int(trials), "where": where}
+    return PrintedValue(**fields | {"cell": cell_of(fields["cell"], where)})
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
@@ -189,15 +174,13 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
     for key in printed.cell:
         if key not in known:
             raise unknown("key of a cell", key, known, printed.where)
-    return [
-        point
-        for point in exhibit.points
-        if all(
-            same(point.values[key], text) or (key == CASE and text == point.case)
-            for key, text in printed.cell.items()
-            if key in point.values
-        )
-    ]
+
+    def fit(point: Point) -> bool:
+        given = ((key, text) for key, text in printed.cell.items() if key in point.values)
+        cases = {CASE: point.case}
+        return all(same(point.values[key], text) or text == cases.get(key) for key, text in given)
+
+    return [*filter(fit, exhibit.points)]
 
 
 def same(value: Any, other: Any) -> bool:
@@ -217,8 +200,8 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is the figure's csv. `stand_ins` maps the text form of a data set to a sentence if it
-    replaces the paper's data, else to an empty text.
+    `numbers` is the figure's csv. `stand_ins` maps a data set's token to why it replaces the
+    paper's, or "".
     """
     import pandas as pd
 
@@ -231,19 +214,16 @@ def _row(
     exhibit: Exhibit, printed: PrintedValue, numbers: pd.DataFrame, stand_ins: Mapping[str, str]
 ) -> dict[str, Any]:
     points = points_of(exhibit, printed)
-    row: dict[str, Any] = {
-        **printed.cell,
-        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note", "source")},
-        "printed": printed.value,
-        "verdict": "not run",
-    }
+    shown = ("method", "metric", "split", "note", "source")
+    row = {**printed.cell, **{key: getattr(printed, key) for key in shown}}
+    row |= {"printed": printed.value, "verdict": "not run"}
     if printed.metric == SETTING:
         values = {value for point in points for value in _set(exhibit, point, printed)}
         setting = values.pop() if len(values) == 1 else math.nan
-        row |= {"mean": setting, "difference": difference(setting, printed.value)}
         # more trials than the paper's are its trials and others like them
         more = printed.split == "trials" and setting > printed.value
         taken = "taken over" if more or setting == printed.value else "differs"
+        row |= {"mean": setting, "difference": difference(setting, printed.value)}
         return row | ({"verdict": taken} if points else {})
     if len(points) > 1:
         raise FedreproError(
@@ -255,11 +235,11 @@ def _row(
     if not points:
         return row
     (point,) = points
-    row.update(point.values)
+    row |= point.values
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
-    shown = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
-    for key, value in {**shown, **point.values}.items():
+    settings = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
+    for key, value in {**settings, **point.values}.items():
         matches = matches.loc[[same(cell, value) for cell in matches[key]]]
     if matches.empty:
         return row
@@ -305,13 +285,13 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
             "parameter such as partition.clients, or one of its method, such as method.sigma2 "
             "or tune.examples"
         )
-    values = [spec.values.get(key) for spec in specs]
-    lone = [v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values]
+    values = (spec.values.get(key) for spec in specs)
+    lone = (v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values)
     return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return 0.01 for a share of examples, 5 % of a size, 20 % of rounds; None if not judged."""
+    """Return the tolerance for the unit of a printed value's metric; None if it is not judged."""
     unit = all_metrics()[printed.metric].unit
     size = abs(printed.value) if math.isfinite(printed.value) else 0.0  # a target never reached
     return RELATIVE[unit] * size if unit in RELATIVE else ABSOLUTE.get(unit)
@@ -351,10 +331,9 @@ def printed_verdict(
 ) -> str:
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
-    `ours` is our value, `away` its difference from print, `scatter` the sd of that between correct
-    programs. Up to `tolerance` away it is reproduced; further, it is undecided if over 5 % of
-    correct programs were as far, else it differs, or is better or worse by `metric`. With too few
-    `trials` it is "one trial" or "few trials", without a tolerance "shown", for NaN "failed".
+    Without a tolerance it is "shown", for NaN "failed", with too few `trials` "one trial" or "few
+    trials". `ours` is our value, `away` its difference from print, `scatter` the sd of that between
+    correct programs: it is undecided if over 5 % of these were as far away.
     """
     from scipy.stats import norm, t
 
@@ -394,9 +373,8 @@ def leave_out_mistaken(plan: Plan) -> None:
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Check the printed values of `papers`, or of all, against the configured figures and tables.
 
-    Raises:
-        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
-            value of an unknown figure or table, or a check of a claim that the paper does not have.
+    Raise FedreproError for a row that cannot be read, and, at the paper's own scale, for an unknown
+    figure or table, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
@@ -409,22 +387,18 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
         names = [*(exhibit.name for exhibit in exhibits), *lost]
         judged = any(check_of(value.apart) for value in values)
         claims = load_claims(claims_file(paper)).claims if judged else ()
-        checks = [(one.id, at) for one in claims for at, _ in enumerate(one.all_checks, 1)]
+        checks = [f"{c.id}, check {at}" for c in claims for at, _ in enumerate(c.all_checks, 1)]
         for value in values:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
             if value.set_up and shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
-            if (check := check_of(value.apart)) and check not in checks:
-                known = [f"{claim}, check {at}" for claim, at in checks]
-                raise unknown("check of a claim", "{}, check {}".format(*check), known, value.where)
+            word, _, check = value.apart.partition(": ")
+            if word == CLAIM and check not in checks:
+                raise unknown("check of a claim", check, checks, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value has its method in a configured table, or a note on why not.
-
-    Raises:
-        FedreproError: for the first row of published.csv that fits no table, parameters or method.
-    """
+    """Raise FedreproError for a value without a note whose method no configured table has."""
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:

@@ -2,9 +2,6 @@
 
 Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
 hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
-A printed value may name a figure in which a parameter varies that the paper does not give (`set_up`
-in its published.csv): ours is of another set-up if a value moves the number towards print by more
-than ours is away, and suits other methods too. Ours of a number in a sentence is a check's value.
 """
 
 from __future__ import annotations
@@ -25,21 +22,19 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, str]
 Exhibits = Callable[[str], "pd.DataFrame | None"]
-Claims = Sequence[Sequence[Row]]
+Claims = Sequence[Sequence[Row]]  # of each claim the rows of its checks
 ANOTHER = "another set-up"
 NO_PLACE = ("exhibit", *printed.PRINTED)  # the columns of a row that do not tell its place
 JUDGED = ("reproduced", *printed.DIFFERENT)
 SHOWN_APART = ("calibrated", "nearly fixed")  # what could hardly have come out otherwise
 FOUR = ("judged", "shown beside", printed.OPEN, "not run")
 DECIDED = ("holds", "refuted", "depends")
-BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
 BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")
-NOT_SO_FAR = "{}, which does not move it that far ({})"
 SET_UP = {
     printed.OPEN: "{}, and {} shows what it moves",
     ANOTHER: "{}, which moves it that far ({})",
-    **dict.fromkeys(printed.DIFFERENT, NOT_SO_FAR),
+    **dict.fromkeys(printed.DIFFERENT, "{}, which does not move it that far ({})"),
 }
 LABELS = {
     "exact": "Exact, since they are counts",
@@ -51,32 +46,23 @@ LABELS = {
 def word_of(row: Row) -> str:
     """Return the verdict in a `row` of printed.csv, with the reason if it is counted separately."""
     word = row["verdict"]
-    return ", ".join(
-        filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, printed.OPEN) else ""))
-    )
+    apart = _apart(row) if word in (*JUDGED, ANOTHER, printed.OPEN) else ""
+    return f"{word}, {apart}" if apart else word
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a printed value is counted; its verdict, or why it has none).
-
-    The first is judged, shown next to ours, not run, or "set-up open": a parameter that the paper
-    does not give may explain the difference. The second may be "".
-    """
+    """Return how a printed value is counted (a word of FOUR); its verdict, or why it has none."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
-    if word in JUDGED and apart not in SHOWN_APART:
-        return FOUR[0], word
-    return FOUR[1], apart if word in JUDGED else word
+    if word in JUDGED:
+        return (FOUR[1], apart) if apart in SHOWN_APART else (FOUR[0], word)
+    return FOUR[1], word
 
 
-def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values: {"judged", "set-up open", "not run" or as shown: {verdict: number}}.
-
-    `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
-    """
+def _counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     found = {count: Counter[str]() for count in FOUR}
-    for count, word in map(standing, _here(rows)):
+    for count, word in map(standing, rows):
         found[count][word] += 1
     return found
 
@@ -105,7 +91,7 @@ def _apart(row: Row) -> str:
 def printed_counts(rows: Sequence[Row]) -> list[str]:
     """Return sentences on how many values a paper printed, their verdicts and their sources.
 
-    `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
+    A value that is judged in another figure or table is left out. `rows` are those of printed.csv.
     """
     rows = _here(rows)
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
@@ -114,7 +100,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
     kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
     parts = []
-    for count, words in counts(distinct).items():
+    for count, words in _counts(distinct).items():
         why = ", ".join(f"{number} {word}" for word, number in words.most_common() if word)
         parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
@@ -123,14 +109,12 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     return [*sentences, f"Read in: {read}."] if read else sentences
 
 
-def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """Return counts for a paper: printed values, by how they are counted, and claims, by name.
+def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
+    """Count a paper's printed values, in all and by how they are counted, and its claims, by name.
 
-    The keys are "printed values", then "judged", "set-up open", "not run" and those shown next to
-    ours, "claims that a run can test" and "decided" (holds, refuted or depends). A value printed
-    twice counts twice. `claims` has each claim as rows of a claims.csv.
+    A value printed twice counts twice. `rows` are those of printed.csv.
     """
-    four = {count: words.total() for count, words in counts(rows).items()}
+    four = {count: words.total() for count, words in _counts(_here(rows)).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
         "printed values": sum(four.values()),
@@ -153,11 +137,8 @@ def _number(count: int, of: str) -> str:
     return f"{count} {of if count == 1 else several}"
 
 
-def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
-    """Return sentences on how many of a paper's claims hold, are refuted or open.
-
-    `claims` has for each claim the rows of its checks in claims.csv.
-    """
+def claim_counts(claims: Claims) -> list[str]:
+    """Return sentences on how many of a paper's claims hold, are refuted or open."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -175,8 +156,8 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
         ids = [row["claim"] for row in heads if row["label"] == label]
         if ids:
             sentences.append(f"{heading}: {', '.join(ids)}.")
-    tested = [row for row in heads if row["verdict"] in BY_TRIALS]
-    tested = [row for row in tested if row["label"] not in ("exact", "identity")]
+    by_trials = [row for row in heads if row["verdict"] in (*DECIDED, "undecided")]
+    tested = [row for row in by_trials if row["label"] not in ("exact", "identity")]
     if tested:
         # one whose truth lies on its bound holds in at most half of the error of an interval, and
         # is refuted in the other half; the further inside or outside the more seldom
@@ -194,22 +175,17 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary it decide. A number in a sentence gets value and verdict of a claim's check.
-
-    Args:
-        row: the printed value, from printed.csv; a copy with the new verdict is returned.
-        exhibits: a function from the name of a figure or table to its numbers, None if not
-            computed.
-        claims: of the paper, each as the rows of its checks in a claims.csv.
-        rows: all rows of the printed table that has the value.
+    "Set-up open" means that a parameter the paper does not give may explain the difference. It is
+    another set-up if, in the figure that varies it (`set_up`), a value moves ours towards print by
+    more than ours is away, and suits other methods too. A number in a sentence gets value and
+    verdict of a check in `claims`. `exhibits` returns the numbers of a figure or table by its name,
+    None if not computed; `rows` are all of the printed table that has `row`.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
         return fields | _of_a_sentence(row, claims)
-    if not row.get("set_up") or row["verdict"] != printed.OPEN:
-        return fields
-    moves = moves_towards_print(row["set_up"], row, exhibits)
+    opened = row.get("set_up") and row["verdict"] == printed.OPEN
+    moves = moves_towards_print(row["set_up"], row, exhibits) if opened else []
     if not moves:
         return fields
 
@@ -261,10 +237,9 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
     """Return how far each value of an unknown setting moves our number towards the printed one.
 
-    `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
-    returns a figure's numbers. Moves are from the setting's value that gives our number, or else
-    from the first. A target that was not reached counts as the rounds that were run. [] if fewer
-    than two values of the setting have a number.
+    `set_up` names the figure that varies the setting, and our number's point there. Moves are from
+    the setting's value that gives our number, or else from the first. A target that was not reached
+    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
@@ -272,9 +247,8 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
     if numbers is None:
         return []
     numbers = final(numbers)
-    for key, text in (
-        {"method": row["method"]} | printed.cell_of(cell, f"set_up '{named}'")
-    ).items():
+    place = {"method": row["method"]} | printed.cell_of(cell, f"set_up '{named}'")
+    for key, text in place.items():
         numbers = numbers.loc[[printed.fits(value, text) for value in numbers[key]]]
     values = select_series(numbers, row["metric"], row["split"])["mean"].to_numpy(float)
     run = select_series(numbers, "rounds", "")["mean"].to_numpy(float)
