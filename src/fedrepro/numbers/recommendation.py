@@ -203,8 +203,8 @@ def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendatio
     totals = there[there["metric"] == "score"].groupby("method").size()
     run = {str(name): int(totals.get(name, 0)) for name in few.index}
     partly = {name: count for name, count in run.items() if count < len(names)}
-    single = few.index[few["class"] != SEVERAL]
-    scores = _scores(there[there["method"].isin([*single, LINES[0]])], near)
+    one_model = few.index[few["class"] != SEVERAL]
+    scores = _scores(there[there["method"].isin([*one_model, LINES[0]])], near)
     line = scores.pop(LINES[0], None)
     tested = standings(scores, line, units=False) if line is not None else []
     better = frozenset(standing.method for standing in tested if standing.verdict == "better")
