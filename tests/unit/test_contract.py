@@ -22,7 +22,7 @@ from contract import (
     suited,
 )
 from exact import read_kept
-from fedrepro.stages.user_models.check_method import check_method, methods_of
+from fedrepro.stages.user_models.method_contract import check_method, methods_of
 from problems import problem
 
 from fedrepro.api import NEEDS

@@ -24,7 +24,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
-from fedrepro.training.loss_terms import Ascent, Entropy, GaussianPrior
+from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Procedure, Settings, settings_of

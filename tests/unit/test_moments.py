@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from fedrepro.training.federation.moments_of_patches import patch_moment
+from fedrepro.networks.layer_matrices import patch_moment
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import model_of

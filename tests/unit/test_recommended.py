@@ -17,7 +17,7 @@ from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
-from fedrepro.stages.user_models.check_method import methods_of
+from fedrepro.stages.user_models.method_contract import methods_of
 from fedrepro.stages.user_models.combine import method_named
 
 METHODS = {  # label: class, exchanges, score in every scenario

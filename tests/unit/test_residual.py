@@ -26,7 +26,6 @@ from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.norm_statistics import running_statistics
-from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
 from fedrepro.training.training_settings import settings_of
 
