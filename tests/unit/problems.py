@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,17 @@ from fedrepro.stages.user_models.method_contract import peers_of as peers_of
 from fedrepro.stages.user_models.method_contract import problem_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """SAM's perturbation."""
+
+    radius: float
+    share: float = 1.0
+
+    def away(self, gradient, flat, start):
+        return gradient * (self.radius / gradient.norm(dim=1, keepdim=True))
 
 
 def blobs(seed=0):

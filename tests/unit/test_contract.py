@@ -22,7 +22,6 @@ from contract import (
     suited,
 )
 from exact import read_kept
-from fedrepro.stages.user_models.method_contract import check_method, methods_of
 from problems import problem
 
 from fedrepro.api import NEEDS
@@ -31,6 +30,7 @@ from fedrepro.core import plugins
 from fedrepro.core.registry import components
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.stages.user_models import method_contract as held
+from fedrepro.stages.user_models.method_contract import check_method, methods_of
 from fedrepro.training.federation.clients import Clients, GraphNodes
 
 LEARNS = read_kept("learns.yaml")

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 from plain import clients_of, starts, train
+from problems import Ascent
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import PAD

@@ -7,7 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from fedrepro.networks.layer_matrices import patch_moment
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from problems import model_of
@@ -16,7 +15,7 @@ from torch import nn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
+from fedrepro.networks.layer_matrices import layer_matrices, patch_moment, tensors_of_matrices
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.fisher_and_input_moments import (

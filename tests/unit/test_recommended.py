@@ -17,8 +17,8 @@ from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
-from fedrepro.stages.user_models.method_contract import methods_of
 from fedrepro.stages.user_models.combine import method_named
+from fedrepro.stages.user_models.method_contract import methods_of
 
 METHODS = {  # label: class, exchanges, score in every scenario
     "FedAvg": ("one model", 1, 0.0),

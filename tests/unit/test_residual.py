@@ -9,7 +9,7 @@ import pytest
 import torch
 from contract import allowed, made_of, states
 from plain import clients_of, starts
-from problems import model_of, problem, problem_on
+from problems import Ascent, model_of, problem, problem_on
 from torch import nn
 
 import fedrepro

@@ -23,6 +23,7 @@ from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_files import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
+from fedrepro.numbers.exhibit_files import describe
 from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
