@@ -206,7 +206,7 @@ class Lines(layout.Figured):
         rows = -(-len(lines) // columns)
         sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": 0.9, "between": AROUND}
         height = (AROUND + HIGH) * rows + 0.9
-        figure, grid = layout.sheet(exhibit, height, rows, columns, look=named, **sides)
+        figure, grid = layout.sheet(exhibit, height, rows, columns, named, **sides)
         every = [*itertools.chain(*grid)]
         units: dict[tuple[str, str, bool], list[Axes]] = {}
         for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
@@ -303,7 +303,7 @@ class Map:
         title = "; ".join(filter(None, (shade.title, ", ".join(held))))
         axes.set_title(title, loc="left", fontsize=7)
         for (row, column), value in np.ndenumerate(table.to_numpy(float)):
-            second = below.iat[row, column]
+            second = str(below.iat[row, column])
             texts = [(0.68 if second else 0.5, 6.5, shade.text(value)), (0.25, small, second)]
             if crossed := failed.iat[row, column]:
                 cross: dict[str, Any] = {"color": FAR, "markersize": 8, "markeredgewidth": 1.8}

@@ -354,8 +354,8 @@ def layer_units(
         precision = np.empty((len(networks), 0))
     mean = np.zeros(uniform[0].shape[1])
     mean[own - 1] = variances.bias
-    units = tuple(uniform), tuple(classed)
-    return MatchedLayer(*units, noise, precision, mean, variances.sigma02)
+    sigma02 = variances.sigma02
+    return MatchedLayer(tuple(uniform), tuple(classed), noise, precision, mean, sigma02)
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
