@@ -84,17 +84,17 @@ NOTES_OF_BOTH = exhibit(notes=SHARED)["notes"]
 
 def second(table: ExhibitData) -> ExhibitData:
     """Return a table of leaderboard 2, made from its counterpart `table` in 1."""
-    defaults = first.DEFAULTS
+    both = first.DEFAULTS | table
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
         for name, case in table["cases"].items()
     }
-    notes = [note for note in table.get("notes", defaults["notes"]) if note in NOTES_OF_BOTH]
+    notes = [note for note in both["notes"] if note in NOTES_OF_BOTH]
     made = exhibit(
         table,
         place="arena/2",
         scales=[scale for scale in table.get("scales", ["paper"]) if scale != "quick"],
-        methods=regrid(table.get("methods", defaults["methods"]), GRIDS),
+        methods=regrid(both["methods"], GRIDS),
         cases=cases,
         notes=[LOCAL_TRAINING, *CHANGES, *notes],
         at={},
@@ -102,7 +102,7 @@ def second(table: ExhibitData) -> ExhibitData:
     if "epochs" in made.get("training", {}):
         made["training"] = {**made["training"], "epochs": EPOCHS}
     if "tiny" in made["scales"]:
-        methods = regrid(defaults["methods"], {**GRIDS, **SMALL})
+        methods = regrid(first.DEFAULTS["methods"], {**GRIDS, **SMALL})
         made["at"] = {"tiny": {**table["at"]["tiny"], "methods": methods}}
     return made
 
