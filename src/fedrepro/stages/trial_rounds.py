@@ -41,8 +41,8 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
-    seconds: of initialisation and all rounds, of which client_seconds are the clients', and each
-    has those of every round. rejected: number of clients' updates that were not finite. idle: how
+    seconds: of initialisation and all rounds. client_seconds: the clients' part of it. each:
+    seconds of every round. rejected: number of clients' updates that were not finite. idle: how
     many rounds up to now had such updates alone. ended: why the trial ended: `reached` (its target
     accuracy), `diverged`, or a sentence. target: the progress when the target was reached, if
     successive halving let the trial go on.
