@@ -22,6 +22,7 @@ from fedrepro.record.site.pages import (
     formula,
     home,
     method_pages,
+    page,
     paper_page,
     plain_name,
     telling,
@@ -93,11 +94,11 @@ def test_an_altered_metric_changes_sentence_counts_cell_and_home(tmp_path):
 
 def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     paper = read_reports(RECORD / "paper", "paper", [KEY]).papers[0]
-    page = paper_page(paper)
-    (summary,) = re.findall(r'id="table-1"><summary>(.*?)</summary>', page, re.S)
+    drawn = paper_page(paper)
+    (summary,) = re.findall(r'id="table-1"><summary>(.*?)</summary>', drawn, re.S)
     counts = map(int, re.findall(r'class="count">(\d+)', summary))
     assert sum(counts) == len(paper.printed_of("table-1")) > 0
-    absent = page.partition('class="absent"')[2].partition("</ul>")[0]
+    absent = drawn.partition('class="absent"')[2].partition("</ul>")[0]
     assert re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0] == ("Table 2", "16")
     claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
     names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
