@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_exhibits import file_of
-from synthetic import FILES, KEY, plan, workplace, write_runs, write_training_times
+from synthetic import FILES, KEY, SOURCE, plan, workplace, write_runs, write_training_times
 
 from fedrepro.cli.main import main
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import Arrays, write_prepared
 from fedrepro.planning.config import Config
@@ -87,6 +88,22 @@ def test_seconds_follow_the_timings_of_finished_jobs_on_the_same_device():
     assert found.sources == {"finished jobs": found.jobs["train"]}
     cuda = of(f"reports/tiny/{KEY}.svg", config=Config(device="cuda"))
     assert "finished jobs" not in cuda.sources
+
+
+def test_jobs_of_a_method_are_expected_to_take_as_long_as_its_finished_ones():
+    """Not as long as those of other methods in the same stage."""
+    write_runs(plan())
+    trials = plan().exhibit(KEY).trials.items()
+    runs = [(run.method.name, Path(file)) for run, n in trials for file in plan().run_files(run, n)]
+    next(file for name, file in runs if name == "pfnm").unlink()
+    found = []
+    for seconds in (1.0, 50.0):
+        for name, file in runs:
+            took = seconds if name == "pfnm" else 1.0
+            times = {"trial": [0], "client": [0], "seconds": [took]}
+            write_table(file.with_name("timings.parquet"), times, "timings", SOURCE)
+        found.append(of(f"reports/tiny/{KEY}.svg").seconds["aggregate"])
+    assert found[1] == pytest.approx(50.0 * found[0])
 
 
 FASHION = "paper/arena/1-fashion-mnist-skewed"

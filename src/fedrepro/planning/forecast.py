@@ -1,7 +1,8 @@
 """Forecast of the jobs, hours and GiB that one figure or table, or all of them, still take.
 
 Jobs (processes) whose files are missing count. Their seconds come from measured seconds per
-multiplication of a network, by stage and model: of jobs finished here, or kept in reports/record.
+multiplication of a network: of jobs with the same stage, model and method finished here, else of
+less alike ones, or of those kept in reports/record.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
             numbers = _network(plan, job.scenario)[1]
             total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
         if job.stage in COMPUTING:
-            known = rates.get((job.stage, _model(job)), rates.get((job.stage, "")))
+            known = next((rates[key] for key in _keys(job) if key in rates), None)
             work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
             if known and work:
                 total.seconds[job.stage] += known[0] * work
@@ -86,13 +87,16 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return {(stage, model): (seconds per multiplication, where measured)}; "" is any model.
+Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
+
+
+def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
+    """Return {key: (seconds per multiplication, where measured)}.
 
     Jobs finished here are preferred to the results kept in reports/record, and of these the ones
     that would come out byte for byte.
     """
-    older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
+    older, recorded, finished = (defaultdict[Key, list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
@@ -100,14 +104,14 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
             work, timings = _work(plan, job), Path(job.out, TIMINGS)
             works[job.stage] += work
-            models[job.stage].add(_model(job))
+            models[job.stage].add(_keys(job)[0][1])
             if timings.exists() and work:
                 table = read_table(timings, "timings")
                 about = read_provenance(table)
                 if (about.get("device", "cpu") != "cpu") == cuda:
                     took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                    for model in {"", _model(job)}:
-                        finished[job.stage, model].append(took / work)
+                    for each in set(_keys(job)):
+                        finished[each].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         about = read_json(path, {"run": dict}) if path.exists() else {"run": {}}
         run = about["run"]
@@ -115,13 +119,16 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
                 for model in models[stage]:
-                    found[stage, model].append(took / works[stage])
+                    found[stage, model, ""].append(took / works[stage])
     by_origin = (("the record", older), ("the record", recorded), ("finished jobs", finished))
     return {key: (median(each), name) for name, by in by_origin for key, each in by.items()}
 
 
-def _model(job: Job) -> str:
-    return job.specs["model"].name if "model" in job.specs else ""
+def _keys(job: Job) -> list[Key]:
+    """List keys of the rates that fit a job, the most alike first."""
+    model, method = (job.specs[k].name if k in job.specs else "" for k in ("model", "method"))
+    pairs = (model, method), ("", method), (model, ""), ("", "")
+    return [(job.stage, *pair) for pair in pairs]
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
