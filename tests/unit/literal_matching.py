@@ -91,6 +91,12 @@ class Matching:
         return np.array(natural) / np.array(precision)
 
 
+def match_networks(networks, label_counts, visits, **settings):
+    """`match_deep` of networks with one hidden layer: (matching, [out_0, ..., out_3])."""
+    (matching,), out = match_deep(networks, label_counts, visits, **settings)
+    return matching, out
+
+
 def match_deep(networks, label_counts, visits, *, sigma, sigma0, gamma, **rule):
     """The literal matching of networks (W0, b0, W1, b1, ...), top hidden layer first.
 

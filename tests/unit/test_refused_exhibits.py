@@ -102,13 +102,9 @@ def race(choose="race", **entry):
     return method("fedavg", **given)
 
 
-BY_LOSS = {"race": 8, "metric": "train_loss"}
 RACES = [
     (race() | aside(validation=0), "sets none aside: give it validation"),
     (race() | aside(validation=20, validation_at="clients"), "with validation_at: server"),
-    (race({"race": 41}), "over 41 rounds, but a run ends after 40"),
-    (race({"race": 8, "over": "best"}), "leave out `over`"),
-    (race(BY_LOSS), "decided by accuracy on server_validation, not by train_loss"),
     (race(rounds=[10, 20], training={}), "run for one number of rounds"),
     (method("pfnm", sigma2=[0.1, 1.0], choose="race"), "has no rounds"),
     (race(until=1.0), "less than 1"),

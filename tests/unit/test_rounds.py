@@ -52,6 +52,7 @@ META = {
     "kind": "federated",
     "needs": frozenset({"rounds", "example_counts"}),
     "models": frozenset(),
+    "merges": False,
     "paper": "",
     "label": "averaging",
     "evaluate": ("test",),

@@ -225,7 +225,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise if `path` is no file, ends in none of `suffixes`, or is one of those to `read`."""
+    """Raise if `path` is not a file, ends in none of `suffixes`, or is one of those to `read`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
@@ -330,9 +330,13 @@ def write_table(
 ) -> None:
     """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
-    table: a table or its columns; or tables of one schema, which become row groups of a file that
-    may exceed the memory and is not compressed. kind: what it holds, such as metrics; reading asks
-    for it. compact: whether to compress more, for a repository: slower, a quarter of the bytes.
+    Args:
+        path: the file.
+        table: a table or its columns; or tables of one schema, which become row groups of a file
+            that may exceed the memory and is not compressed.
+        kind: what it holds, such as metrics; reading asks for it.
+        provenance: its origin, from `provenance`.
+        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

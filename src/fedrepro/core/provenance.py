@@ -128,9 +128,15 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    specs: the components (data set, method, …) that it was computed with. inputs: the provenances
-    of the files that it was computed from. parts: further keys and values. The result has the keys
-    of `origin` and more; `behind` lists the origins of inputs if they differ.
+    The result has the keys of `origin` and more; `behind` lists the origins of inputs if they
+    differ.
+
+    Args:
+        seed: of all random draws.
+        specs: the components (data set, method, …) that it was computed with.
+        device: cpu or cuda.
+        inputs: the provenances of the files that it was computed from.
+        parts: further keys and values.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)

@@ -324,7 +324,7 @@ def read_partition(
 ) -> PartitionIndices:
     """Read each client's examples in one trial from a partition's file; raise for other trials.
 
-    Those of a `population` are generated on demand.
+    Examples of a `population` are generated on demand.
     """
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):

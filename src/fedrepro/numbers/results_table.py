@@ -122,7 +122,10 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return final values in a drawn figure's csv with their scenarios; raise if it is outdated."""
+    """Return the final values in a figure's csv, each with its data set, partition and model.
+
+    `scale` is the size of its experiments, such as quick. Raise FedreproError if it is outdated.
+    """
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     lacking: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}

@@ -311,7 +311,7 @@ class Map:
                 texts = [(0.25, 5.5, shade.text(value))]
             dark = value - limits[0] < 0.55 * (limits[1] - limits[0]) and not crossed
             look: dict[str, Any] = {"color": "white" if dark else "black", "va": "center"}
-            for up, points, text in texts:
+            for up, points, text in texts if second or crossed else texts[:1]:
                 axes.text(column + 0.5, row + up, text, fontsize=points, ha="center", **look)
 
 

@@ -225,7 +225,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of new atoms, in rows `slots` of the arrays, to the prior."""
+        """Begin new atoms, in rows `slots`: their sums of weighted units are the prior's alone."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths

@@ -47,7 +47,7 @@ class Traced:
     units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert tensors by name, (J, *shape), to the arrays of J networks, float64."""
+        """Convert stacked weights, by name (J, *shape), to J networks: lists of float64 weights."""
         arrays = [tensors[name].astype(np.float64) for name in self.names]
         return list(zip(*arrays, strict=True))
 

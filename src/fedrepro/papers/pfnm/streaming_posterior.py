@@ -134,8 +134,8 @@ def start_of(
     """Return the weights from which `client` trains in its next step: atoms plus noise.
 
     Each hidden layer has first atoms drawn by `subsample`, connected as in the global network, and
-    then at least `fresh` units at the prior mean, of `variances`. Gaussian noise from `stream` is
-    added to all but the output bias. Source: PFNM, supplement 4.2, streaming experiment.
+    then at least `fresh` units at the mean of the prior (in `variances`). Gaussian noise from
+    `stream` is added to all but the output bias. Source: PFNM, supplement 4.2.
     """
     network = posterior.network
     chosen = [

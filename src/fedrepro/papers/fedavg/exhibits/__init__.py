@@ -182,7 +182,7 @@ OF_ROLES: list[Entry] = [
 def small_lstm(holds: int, units: int, target: float, rounds: int, fraction: float) -> ExhibitData:
     """Return changes of table 2 with the LSTM for a small test run.
 
-    The server `holds` so many windows to choose a learning rate; a run ends at accuracy `target` or
+    The server has `holds` windows to choose a learning rate; a run ends at accuracy `target` or
     after `rounds`, each with a `fraction` of clients.
     """
     work = {"rounds": rounds, "fraction": fraction}
