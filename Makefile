@@ -51,7 +51,7 @@ $(PACKAGES): $(MOVED)
 
 $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
-	  .venv/bin/python -P -c "from fedrepro.cli.job_server import load; load()"; touch $@'
+	  .venv/bin/python -P -c "from fedrepro.cli.preload_server import load; load()"; touch $@'
 
 # one worker more than cores, since tests of the workflow wait for most of their time; tests read
 # files as UTF-8 in every locale

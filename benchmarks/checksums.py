@@ -63,12 +63,12 @@ def jobs(
     """Each job of a scenario, with its seconds and those of its checksums."""
     from memory import generate
 
-    from fedrepro.cli import job_server
+    from fedrepro.cli import preload_server
     from fedrepro.core.registry import parse_token
     from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
 
-    for name in job_server.MODULES:
+    for name in preload_server.MODULES:
         importlib.import_module(name)
     partition = parse_token("partition", f"homogeneous+clients~{clients}")
     training = "adam" if epochs == 10 else f"adam+epochs~{epochs}"

@@ -32,7 +32,7 @@ SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 STAGE = "import sys; from fedrepro.cli.main import main; sys.exit(main())"
 IMPORTS = "import torch, numpy, pyarrow, fedrepro"
 LOADING = (
-    "import importlib as i; from fedrepro.cli.job_server import MODULES;"
+    "import importlib as i; from fedrepro.cli.preload_server import MODULES;"
     "[*map(i.import_module, MODULES)]"
 )
 SKIPPED = (
@@ -128,9 +128,9 @@ def nothing(folder: Path, jobs: int) -> Path:
 
 def handed_over() -> float:
     """Median seconds of a stage that does nothing, run by a preloaded process."""
-    from fedrepro.cli import job_server
+    from fedrepro.cli import preload_server
 
-    lifeline = job_server.start_server(job_server.FEW)
+    lifeline = preload_server.start_server(preload_server.FEW)
     if lifeline is None:
         return seconds(5, [sys.executable, "-P", "-c", IMPORTS])
     words = [sys.executable, "-P", "-c", STAGE, "job", "--help"]

@@ -3,7 +3,7 @@
 Loading them is most of what a small run takes. Here one process for each worker loads them, and a
 child of it does what the command line would: the same function, in the folder, with the words and
 the environment that it is given. fedrepro itself is loaded each time. So is the process that a
-workflow starts for its jobs (`fedrepro.cli.job_server`): that is a child, too.
+workflow starts for its jobs (`fedrepro.cli.preload_server`): that is a child, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def python(
 @cache
 def _load() -> None:
     """Name what is loaded before anything is started. Children import this module, not fedrepro."""
-    from fedrepro.cli.job_server import MODULES
+    from fedrepro.cli.preload_server import MODULES
 
     own = [name for name in MODULES if not name.startswith("fedrepro")]
     own += ["snakemake.cli", "snakemake.report.html_reporter", "snakemake.storage"]
@@ -100,7 +100,7 @@ def _become(folder: str, words: list[str], env: dict[str, str], said: list[str])
 
 def _preload_by_fork() -> None:
     """What a workflow starts to have everything loaded is forked now, when there is one thread."""
-    from fedrepro.cli import job_server
+    from fedrepro.cli import preload_server
 
     here, there = socket.socketpair()
     if os.fork() == 0:
@@ -108,10 +108,10 @@ def _preload_by_fork() -> None:
         given = socket.recv_fds(there, 1, 2)[1]
         if given:  # else the workflow ended without it
             os.setsid()
-            job_server.main(*given)
+            preload_server.main(*given)
         os._exit(0)
 
     def hand_over(_: object, pass_fds: Sequence[int], **__: object) -> None:
         socket.send_fds(here, [b"."], pass_fds)
 
-    job_server.subprocess = SimpleNamespace(Popen=hand_over, DEVNULL=subprocess.DEVNULL)
+    preload_server.subprocess = SimpleNamespace(Popen=hand_over, DEVNULL=subprocess.DEVNULL)

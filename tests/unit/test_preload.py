@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.cli import job_client, job_server
+from fedrepro.cli import preload_client, preload_server
 from fedrepro.core.kernel_pinning import BRANCHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
@@ -72,7 +72,7 @@ def far(begun, tmp_path_factory):
             (folder / f"{name}.py").write_text("raise SystemExit('not the library')\n")
         known = below(os.getpid())
         with contextlib.chdir(folder):
-            lifeline = job_server.start_server(job_server.FEW)
+            lifeline = preload_server.start_server(preload_server.FEW)
         (pid,) = set(below(os.getpid())) - set(known)
         begun[:] = pid, lifeline
     return begun
@@ -88,7 +88,7 @@ def stage(*words: str, env: dict[str, str] | None = None, cwd: Path = ROOT, **ke
 
 
 def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp_path):
-    for name, env in (("a", {}), ("b", {job_client.SOCKET: "none"})):
+    for name, env in (("a", {}), ("b", {preload_client.SOCKET: "none"})):
         near = stage(**SIMULATED, out=name, cwd=tmp_path, env=env)
         assert near.wait(600) == 0, near.stderr.read()
         said = re.search(r"processor time and, at its peak, (\d+) MiB", near.stderr.read())
@@ -115,8 +115,8 @@ def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp
 )
 def test_what_does_not_suit_the_process_runs_where_it_is(far, monkeypatch, words, other, value):
     with monkeypatch.context() as patch:
-        patch.setattr(f"fedrepro.cli.job_client.{other}", value)
-        assert job_client.run_preloaded(["job", *words]) is None
+        patch.setattr(f"fedrepro.cli.preload_client.{other}", value)
+        assert preload_client.run_preloaded(["job", *words]) is None
 
 
 def running_job(far: int, folder: Path) -> tuple[subprocess.Popen[str], int]:
@@ -163,7 +163,7 @@ def test_whoever_ends_first_takes_the_job_along(far, tmp_path, to, sent, status)
     assert ("the preloaded process is gone" in near.stderr.read()) == (status == 1)
     assert wait_for(lambda: not alive(job))
     if status == 1:  # nothing is left of it, and jobs run where they are
-        assert job_client.run_preloaded(["job", "--help"]) is None
+        assert preload_client.run_preloaded(["job", "--help"]) is None
 
 
 def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
@@ -172,7 +172,7 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        near = stage(**SIMULATED, out=str(tmp_path / "a"), env={job_client.SOCKET: name})
+        near = stage(**SIMULATED, out=str(tmp_path / "a"), env={preload_client.SOCKET: name})
         channel, _ = listener.accept()
         with channel:
             channel.recv(1 << 16)
@@ -181,25 +181,27 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     assert near.stderr.read() == "fedrepro: stopped\n"
 
 
-@pytest.mark.parametrize(("variable", "jobs"), [("0", job_server.FEW), ("1", job_server.FEW - 1)])
+@pytest.mark.parametrize(
+    ("variable", "jobs"), [("0", preload_server.FEW), ("1", preload_server.FEW - 1)]
+)
 def test_a_few_jobs_start_by_themselves_and_all_do_where_it_is_off(monkeypatch, variable, jobs):
     monkeypatch.setenv("FEDREPRO_PRELOAD", variable)
-    monkeypatch.setenv(job_client.SOCKET, "left over")
-    assert job_server.start_server(jobs) is None
-    assert job_client.SOCKET not in os.environ
+    monkeypatch.setenv(preload_client.SOCKET, "left over")
+    assert preload_server.start_server(jobs) is None
+    assert preload_client.SOCKET not in os.environ
 
 
 def test_the_far_end_pins_libraries_before_they_are_loaded_and_forks_from_one_thread():
     """Else it is of another arithmetic than its jobs, and none of them is handed over."""
     env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
-    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(kernel_pinning.active_mode())"
+    far = preload_server.FAR_END.rpartition("\n")[0] + "\nprint(kernel_pinning.active_mode())"
     near = "from fedrepro.core import kernel_pinning; print(kernel_pinning.pin())"
     far_said, near_said = (
         subprocess.run([sys.executable, "-P", "-c", code], env=env, stdout=subprocess.PIPE).stdout
         for code in (far, near)
     )
     assert far_said == near_said != b""
-    words = "from fedrepro.cli import job_server as s; s.load(); print(s.strange_threads())"
+    words = "from fedrepro.cli import preload_server as s; s.load(); print(s.strange_threads())"
     env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
     done = subprocess.run([sys.executable, "-c", words], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"

@@ -28,7 +28,7 @@ import torch
 import yaml
 from mirror import MIRROR, needs_mirror
 
-from fedrepro.cli import job_client, job_server
+from fedrepro.cli import preload_client, preload_server
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
@@ -191,8 +191,8 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     edit(folder / "config/config.yaml", "trials_per_job: auto", "trials_per_job: 1")
     # what a workflow has for its jobs on this machine, for those of a cluster too
     monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
-    monkeypatch.setenv(job_client.SOCKET, "")
-    lifeline = job_server.start_server(job_server.FEW)
+    monkeypatch.setenv(preload_client.SOCKET, "")
+    lifeline = preload_server.start_server(preload_server.FEW)
     (folder / "submit").write_text('sh "$1" > "$1.said" 2>&1 &')
     run(
         folder, "--jobs", "3", "--executor", "cluster-generic",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import job_server, workflow_and_slurm
+from fedrepro.cli import preload_server, workflow_and_slurm
 from fedrepro.planning.config import SCALES, load_exhibits, read_config, table_names
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
@@ -57,7 +57,7 @@ onstart:
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = workflow_and_slurm.waiting_jobs(workflow)
-        lifeline = job_server.start_server(jobs)
+        lifeline = preload_server.start_server(jobs)
     if workflow.is_main_process and workflow.local_exec:
         workflow_and_slurm.lift_limit(workflow)
 

@@ -116,7 +116,7 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
 def _there_or_here(arguments: list[str]) -> int:
     # asked before anything else is imported: a job that is handed over costs no imports
     if arguments[:1] == ["job"] and "FEDREPRO_PRELOADED" in os.environ:
-        from fedrepro.cli.job_client import run_preloaded
+        from fedrepro.cli.preload_client import run_preloaded
 
         status = run_preloaded(arguments)
         if status is not None:

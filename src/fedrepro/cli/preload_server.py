@@ -1,4 +1,4 @@
-"""A server process that has all libraries loaded and forks for each job that `job_client.py` sends.
+"""A server process that has all libraries loaded and forks for each job that `preload_client.py` sends.
 
 The server ends with the workflow, which has the only writing end of a pipe to it. It computes
 nothing itself and has no threads, which makes a fork safe: locks, random states and devices are as
@@ -24,8 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedrepro.cli.job_client import SOCKET, STARTED, identity, is_of_this_user
 from fedrepro.cli.main import THREADS, run_here
+from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_user
 from fedrepro.core import plugins, provenance, source_digests
 from fedrepro.core.artifacts import remove_left
 from fedrepro.core.registry import KINDS, components
@@ -47,7 +47,7 @@ PR_SET_PDEATHSIG = 1  # a process ends with its parent
 FAR_END = """import sys
 from fedrepro.core import kernel_pinning
 kernel_pinning.pin()
-from fedrepro.cli.job_server import main
+from fedrepro.cli.preload_server import main
 main(*map(int, sys.argv[1:]))"""
 
 

@@ -1,4 +1,4 @@
-"""Let a preloaded process run a job of the workflow, and wait for the end; see `job_server.py`.
+"""Let a preloaded process run a job of the workflow, and wait for the end; see `preload_server.py`.
 
 Every job of a workflow starts this module, so it imports little.
 """
