@@ -1,4 +1,4 @@
-"""A server process that has all libraries loaded and forks for each job that `preload_client.py` sends.
+"""A process that has all libraries loaded and forks for each job that `preload_client.py` sends.
 
 The server ends with the workflow, which has the only writing end of a pipe to it. It computes
 nothing itself and has no threads, which makes a fork safe: locks, random states and devices are as
