@@ -299,8 +299,9 @@ class Federated(Protocol):
     measurements; `model` the global model, or a model per client if each predicts by its own.
     Results depend on arguments alone. rng.round is the round's number, `rounds` how many are run.
 
-    On a graph, without a server, `GraphNodes` are in the place of `Clients`, and `beliefs` in that
-    of `model`: all N nodes' networks, tensors (N, *shape) by name, under the two keys BELIEFS.
+    On a graph, without a server, methods get `GraphNodes` instead of `Clients`, and have `beliefs`
+    instead of `model`: all N nodes' networks, tensors (N, *shape) by name, under the keys BELIEFS:
+    before and after a node combines its network with its neighbours'.
     """
 
     rounds: int

@@ -119,9 +119,10 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
+    """Make a Snakemake workflow that imports ours run our handlers `onstart` and `onerror` too.
 
-    FedreproError is raised if jobs of the imported workflow would not find their files.
+    `workflow` is Snakemake's own object; its other handlers run before ours. Raises
+    FedreproError if jobs of the imported workflow would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():

@@ -108,7 +108,10 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return `path` from a stage's folder on, such as train/x, which result files hold; else ""."""
+    """Return the part of `path` from a stage's folder on, such as train/x; "" if there is none.
+
+    Result files record it.
+    """
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -121,7 +124,11 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that a file, or what is in the folder `remove`, is missing or damaged."""
+    """Return the error for a file that is missing or damaged, which asks to delete it.
+
+    If given, the folder `remove` is to be deleted instead. `why` is the reason, such as an
+    exception.
+    """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "

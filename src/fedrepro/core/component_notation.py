@@ -82,7 +82,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return `method_called`; raise, naming `where`, for none, and for one that sets training."""
+    """Return the method that `name` stands for (see `method_called`), or raise FedreproError.
+
+    A name that also sets training is an error too. `where` is the place of the name, for errors.
+    """
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:

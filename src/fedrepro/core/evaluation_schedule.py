@@ -121,7 +121,10 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return 1/8, 1/4, 1/2 of `rounds`, rounded up, at which the worse half stops; none for 0."""
+    """Return the rounds after which successive halving stops the worse half; () for 0 `rounds`.
+
+    They are 1/8, 1/4 and 1/2 of `rounds`, rounded up.
+    """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
@@ -135,10 +138,10 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run `settings` numbered settings by successive halving over a declared number of `rounds`.
+    """Compare parameter values, numbered from 0, by successive halving over `rounds` rounds.
 
-    `score` runs a setting up to a round, and returns its score. The result has, for each setting
-    that did not run to the end, the round after which it stopped.
+    `settings` is their number. `score(setting, round)` runs a setting up to a round and returns its
+    score, where higher is better. Returns {setting that did not run to the end: its last round}.
     """
     left, stopped = list(range(settings)), dict[int, int]()
     for rung in rungs(rounds):

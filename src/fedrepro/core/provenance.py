@@ -157,7 +157,7 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the different origins (keys ORIGIN) of files, and of files behind them, sorted."""
+    """Return the distinct origins (keys ORIGIN) of provenances and of their inputs, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources

@@ -143,7 +143,10 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the class that a text such as nets.py:Net names; return the model's name, or ""."""
+    """Load the class that `word` names, such as nets.py:Net; return its name as a model.
+
+    Returns "" if `word` names no class of a file.
+    """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
@@ -294,7 +297,10 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return what a user's text means: a token whose name may be any word that `entry_of` takes."""
+    """Return the component of this `kind` that a user's text `word` means, with its parameters.
+
+    The text is a token such as dirichlet+alpha~0.1; its name may be any word that `entry_of` takes.
+    """
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:

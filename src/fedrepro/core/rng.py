@@ -46,10 +46,11 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return "epoch" without rounds, else "round" or, for later epochs, "round/epoch".
+        """Return the key's time as text: "epoch" without rounds, else "round" or "round/epoch".
 
-        ";call" follows where a client trains again. The first epoch of round r takes examples as
-        epoch r without rounds: methods are compared on common random numbers.
+        The epoch is left out if it is 0; ";call" follows where a client trains again. Epoch 0 of
+        round r equals epoch r without rounds, so that methods are compared on common random
+        numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

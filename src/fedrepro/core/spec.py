@@ -75,7 +75,10 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the function; raise if a user's file fails, or the result is not `expected`."""
+        """Call the component's function with these arguments, and return its result.
+
+        Raises FedreproError if a user's file fails, or the result is not of the type `expected`.
+        """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
@@ -93,7 +96,11 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise if a user's component opened undeclared `files` outside the folders `given`."""
+        """Raise FedreproError if a user's component opened a file that it does not declare.
+
+        `files` are the files that it opened; `given` are its arguments: files in folders among them
+        are allowed.
+        """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
         if path and self.outside and self.kind != "method" and "reads" not in self.meta:

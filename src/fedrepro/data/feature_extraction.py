@@ -45,7 +45,10 @@ def always_on_cpu(dataset: Spec) -> bool:
 
 
 def represent(images: Arrays, features: str) -> Arrays:
-    """Replace images by features, as convnet.epochs-20: float32 (N, *shape) or (N, D)."""
+    """Replace the inputs of `images` by extracted features: float32 (N, *shape) or (N, D).
+
+    `features` names their extractor, such as convnet.epochs-20; for "pixels" images stay.
+    """
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images

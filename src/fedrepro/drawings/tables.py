@@ -124,7 +124,10 @@ NAMES = {
 
 
 def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
-    """Return how a table is laid out, from its json; a figure's numbers stand as in any table."""
+    """Return the layout of a table, read from the content `about` of its json.
+
+    For a figure it is the default layout of tables.
+    """
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}

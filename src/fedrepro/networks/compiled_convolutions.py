@@ -99,7 +99,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers layer c has for an output, with padding."""
+    """Return the size of layer c's output for one example, after pooling, with padded channels."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
@@ -160,7 +160,10 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernels' gradients of layers with lists into room.turned, or `back` from there."""
+    """Transpose kernel gradients from `gradient` to room.turned, or the other way if `back`.
+
+    Only layers that list nonzero errors (LISTED) are concerned.
+    """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -175,7 +178,10 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero gradients by a pooled layer's linear outputs, from room.lower."""
+    """List a pooled layer's nonzero errors, gradients of its linear outputs, in room.errors.
+
+    room.lower has the errors of pooled outputs, room.chosen[noted:] the positions of maxima.
+    """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
     for o in range(c[f.CHANNELS]):
@@ -208,7 +214,10 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`."""
+    """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`.
+
+    The layer's errors are listed in room.errors, its inputs are room.images[image:].
+    """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
     size = c[f.KERNEL], c[f.CHANNELS], run // lanes, lanes
@@ -256,9 +265,10 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate room.lower through a layer's pooling and ReLU to room.upper, for example b.
+    """Backpropagate room.lower through a layer's pooling or ReLU to room.upper, for example b.
 
-    x, outputs of the last layer, says where its ReLU is 0; room.chosen where maxima were.
+    With pooling, room.chosen has the positions of maxima. Without, errors are 0 where the layer's
+    outputs are: x for the last layer, room.images for others.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
@@ -289,8 +299,8 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    Inputs are room.images[image:], errors room.upper. With fewer channels than a vector has numbers
-    there is a product (channels, k · input channels) for each row of the kernel, transposed back.
+    Inputs are room.images[image:], errors room.upper. If outputs have few channels, each row of the
+    kernel is computed transposed, (channels, k · input channels), to fill vector registers.
     """
     stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
@@ -323,8 +333,8 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through the convolution c to room.lower.
 
-    They are in room.errors, if the layer lists nonzero ones alone, else in room.upper. If their
-    inputs have up to 8 channels, sums go over the windows that an input is in, in a fixed order.
+    A layer that lists nonzero errors (LISTED) has them in room.errors, others in room.upper. For
+    few input channels (ADDED), errors are summed over the windows of an input, in a fixed order.
     """
     stride, low, k = row_of(c[f.CHANNELS]), row_of(c[f.BELOW]), c[f.KERNEL]
     if c[f.LISTED]:

@@ -121,9 +121,9 @@ def tanh(x: Any, one: Any) -> Any:
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
-    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the last states to x.
+    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the top states to x.
 
-    They are those after the last letter (B, units), or after each, (T, B, units).
+    x is (B, units), states after the last letter, or (T, B, units), states after each letter.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -155,7 +155,11 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Compute gates, whose linear parts are rows from `first` on, cells, states at one time."""
+    """Compute the gates, cells and states of an LSTM layer at one time step.
+
+    Rows `first` to first + `rows` of room.gates have the gates' linear parts; `begins` is whether
+    the step is the first.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for r in range(first, first + rows):
@@ -182,7 +186,11 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffer
 def backpropagate_through_time(
     net: Any, weights: Any, gradient: Any, rows: Any, room: Any, x: Any, errors: Any
 ) -> None:
-    """Add gradients of embedding and LSTM layers; `errors` (units, padded rows) are by x."""
+    """Add the gradients of embedding and LSTM layers to `gradient`.
+
+    `errors`, (units, padded rows), are the gradients of the loss with respect to x, `unrolled`'s
+    output.
+    """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
     seen = cells if net.every else rows
@@ -229,7 +237,10 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace gates at time step t by gradients by their linear parts; `layer`: its first row."""
+    """Replace a layer's gates at time step t by the gradients of the gates' linear parts.
+
+    `layer` is the first row of the layer in room.gates.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

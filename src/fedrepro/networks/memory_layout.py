@@ -101,9 +101,9 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Rows of a tensor are padded to whole vector registers. `turned` is for tensors whose axes lie in
-    another order: (the shape, where an axis of length a b may stand as two, a and b; the order of
-    these axes in memory).
+    Rows of a tensor are padded to whole vector registers. `turned` has, for tensors whose axes lie
+    in another order in memory, (shape, order of its axes); in this shape an axis of length a·b may
+    be split into two, a and b.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], turned: Turned | None = None) -> None:

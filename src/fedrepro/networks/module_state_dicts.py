@@ -193,7 +193,10 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return (prefix, state dict) as it is, then without prefixes of DataParallel, compile."""
+    """Return pairs (prefix removed, state dict): as it is, then without wrappers' prefixes.
+
+    Wrappers are DataParallel and torch.compile; they are unwrapped one by one.
+    """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
         prefix, inner = found[-1]

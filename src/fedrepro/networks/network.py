@@ -76,9 +76,10 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer with its tensors' names, poolings before the ReLU below them.
+        """Return each layer with its tensors' names, in order of evaluation.
 
-        That ReLU then has a quarter of the work; values and gradients are equal.
+        A ReLU before max pooling is computed after it, on a quarter of the numbers; values and
+        gradients stay equal.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):

@@ -357,7 +357,10 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different `models`: tensors have the prefix "k."."""
+    """Stack state dicts of clients with different `models` into one mixed network.
+
+    Names of tensors begin with "k.", the number of the model; see `MixedNetwork`.
+    """
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

@@ -156,7 +156,10 @@ class ModuleNetwork(Network):
         return out
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model, in the module's mode."""
+        """Compute logits (B, classes) of x (B, *shape) by one model, whose `tensors` are (*shape).
+
+        The module's mode, training or evaluation, stays as it is.
+        """
         import torch
 
         # as data, so that writing there is not differentiated
@@ -239,7 +242,7 @@ def _tried(
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record the size of a part's output and its multiplications, for all positions."""
+        """Record a submodule's output size and number of multiplications, for one example."""
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
             weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]

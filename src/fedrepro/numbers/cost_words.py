@@ -28,7 +28,7 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Write which `needs` of `api.NEEDS` a method has of clients, and what else they send."""
+    """Return in words the `needs` (of `api.NEEDS`) of a method, and what else clients send."""
     parts = dict.fromkeys(SEEN.get(need, "") for need in sorted(needs))
     return "; ".join(filter(None, [*parts, sends])) or "weights only"
 

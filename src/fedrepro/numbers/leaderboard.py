@@ -88,10 +88,11 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A leaderboard's method as texts: label, class (`kind`), information and messages it needs.
+    """A method on a leaderboard, described in words.
 
-    chosen_by: the rule that selects its parameter values. computed: HERE, or if it was submitted
-    VERIFIED (recomputed here with equal bytes) or REPORTED.
+    kind: its class, such as "one model". sees: the information that it needs of clients. sends: the
+    messages that it needs. chosen_by: the rule that selects its parameter values. computed: HERE,
+    or if it was submitted VERIFIED (recomputed here with equal bytes) or REPORTED.
     """
 
     label: str
@@ -132,7 +133,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Return the scores of a method, (U, T): by scenario, or by data set if `data` is ALL."""
+        """Return a method's scores, (U, T), by scenario, or by data set (means) if `data` is ALL."""
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -256,7 +257,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
-    """Return the class of a method by its entry in an exhibit's json, with needs, and its costs."""
+    """Return a method's class by its entry in an exhibit's json, with needs, and its costs."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -302,7 +303,7 @@ def _class_rows(
     ranked = all(method.kind != "reference" for method in methods.values())
 
     def ranking(labels: Sequence[str]) -> list[Standing]:
-        """Rank methods by tests of all pairs of them and the best client."""
+        """Rank the methods `labels` by tests of all pairs of them and the best client."""
         names = [*sorted(labels), line]
         scores = {name: ground.score_table(scenes, name, data) for name in names}
         usual: dict[str, np.ndarray] = {}

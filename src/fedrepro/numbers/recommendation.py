@@ -90,8 +90,8 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: how far these scenarios are from the federation, by `distance`. choices: methods of
-    each class that no test separates from its best. lines: those of LINES, to compare with. more:
+    doublings: the `distance` of these scenarios from the federation, in powers of two. choices:
+    methods of each class that no test separates from its best. lines: the baselines LINES. more:
     methods that score higher by more exchanges. partly: {method that was not run in all scenarios:
     in how many}. beats_best_client: methods with one model that score above the best client by more
     than chance, over trials. board: the leaderboard's key.

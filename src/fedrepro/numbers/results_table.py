@@ -149,7 +149,10 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, lacking: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of metrics reported per round only; `lacking` has (csv row, point, metrics)."""
+    """Yield rows of last values for metrics that methods report per round, but a csv lacks.
+
+    `lacking` has (csv row of the method, point of the figure, names of the metrics).
+    """
     if not lacking:
         return
     frame = files.metrics
@@ -293,7 +296,10 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (settings and values by trial of both, a row) for each point of the csv `table`."""
+    """Compare methods `one` and `other` at each point of `table`, the csv of the exhibit `key`.
+
+    Yields (the columns RUNS of both as texts, to recognize equal runs; a row of the comparison).
+    """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):

@@ -38,9 +38,9 @@ class Estimate(Interval):
 class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
-    above: its score minus the best client's; above_trials: with an interval over trials alone;
-    chance: the p value after Holm's correction. rank_low, rank_high: the ranks that the tests
-    allow. usual: its group by other tests (USUAL).
+    above: its score minus the best client's; above_trials: that difference with an interval over
+    trials alone; chance: its p value after Holm's correction. rank_low, rank_high: the ranks that
+    the tests allow. usual: {name of another test, of USUAL: its group by that test}.
     """
 
     method: str
@@ -197,7 +197,10 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values: S. Holm, A simple sequentially rejective multiple test procedure, 1979."""
+    """Correct p values for multiple tests by Holm's method; return them in the order given.
+
+    Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
+    """
     corrected, last = [1.0] * len(chances), 0.0
     for place, index in enumerate(sorted(range(len(chances)), key=lambda index: chances[index])):
         last = corrected[index] = max(last, min(1.0, (len(chances) - place) * chances[index]))

@@ -65,9 +65,10 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
+    """Turn the options of `fedrepro run`, `words`, into a definition of one figure, as of a file.
 
-    `paper` is used in place of a paper's name; `command` repeats the run, by default `words`' own.
+    `paper` is used in place of a paper's name. `command` is the command line that repeats the run,
+    by default made from `words`.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})

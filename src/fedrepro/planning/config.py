@@ -205,7 +205,7 @@ class ExhibitFile(Strict):
         return f"{self.place}, {name} at scale {scale}"
 
     def written(self, name: str, scale: str) -> dict[str, Any]:
-        """Return the keys of a figure or table at a scale, unchecked; none if they do not merge."""
+        """Return the keys of a figure or table at a scale, unchecked; {} if they do not merge."""
         with contextlib.suppress(FedreproError):  # `settings` reports it
             return self._merged(name, scale)
         return {}
@@ -264,9 +264,9 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`; it raises if it finds none at all. Files in the
-    working folder's config/exhibits replace files of the package. With `folder` it reads the YAML
-    files of that folder alone, with `of`, keys of exhibits (paper/name), those papers alone.
+    Files with mistakes are in `Papers.unread`; it raises FedreproError if none is found.
+    Files in the working folder's config/exhibits replace files of the package. With `folder` only
+    YAML files in it are read. With `of`, keys of exhibits (paper/name), only their papers are.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:

@@ -329,7 +329,10 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if a method cannot run in a scenario, or in what it has `changed`."""
+    """Raise FedreproError if a method cannot run in the `scenario` of a figure or table.
+
+    `changed` is the scenario with the method's own changes, such as another training.
+    """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):
@@ -385,7 +388,10 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
 def _require_comparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> None:
-    """Raise FedreproError if a method has fewer trials ({label: number}) than others, unpaired."""
+    """Raise FedreproError if a method has fewer trials than others and is not compared in pairs.
+
+    `trials` has, for each point (values of the swept parameters), {label: number of trials}.
+    """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

@@ -60,7 +60,10 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class; `...` is required, list stands for an empty one."""
+    """Declare a key of a configuration class, with its `description` and `bounds`.
+
+    `default` is a value, `...` if the key is required, or a type, such as list, for an empty one.
+    """
     kind = "default_factory" if isinstance(default, type) else "default"
     return Field(**{kind: default}, description=description, **bounds)
 

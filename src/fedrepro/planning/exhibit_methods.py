@@ -343,9 +343,9 @@ def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Sp
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule can select one of a method's settings, or `show` is amiss.
+    """Raise FedreproError if no rule selects one of a method's settings, or `show` cannot be shown.
 
-    `listed` are the parameters in the settings that its configuration lists one by one.
+    `listed` are the parameters that the list of `settings` in the configuration gives values of.
     """
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
@@ -394,6 +394,9 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return a component with parameters of its `entry` and `extra` ones; lists need `sweep`."""
+    """Return the component of `entry` with its parameters and `extra` ones.
+
+    FedreproError is raised if a parameter lists several values, except with `sweep`.
+    """
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

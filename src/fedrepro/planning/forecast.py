@@ -91,10 +91,10 @@ Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
 
 
 def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
-    """Return {key: (seconds per multiplication, where measured)}.
+    """Return measured speeds of jobs: {key: (seconds per multiplication, where measured)}.
 
-    Jobs finished here are preferred to the results kept in reports/record, and of these the ones
-    that would come out byte for byte.
+    Speeds of jobs finished here are preferred to those of results in reports/record, and among
+    these, results that this version would reproduce byte for byte to others.
     """
     older, recorded, finished = (defaultdict[Key, list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
@@ -125,7 +125,7 @@ def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
 
 
 def _keys(job: Job) -> list[Key]:
-    """List keys of the rates that fit a job, the most alike first."""
+    """List keys (stage, model, method) of speeds that fit a job, from most to least specific."""
     model, method = (job.specs[k].name if k in job.specs else "" for k in ("model", "method"))
     pairs = (model, method), ("", method), (model, ""), ("", "")
     return [(job.stage, *pair) for pair in pairs]
@@ -152,9 +152,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Return (scale, key) of a path such as reports/paper/pfnm/figure-2a.svg, or of a key.
+    """Split `target` into (scale, key): a path such as reports/paper/pfnm/figure-2a.svg, or a key.
 
-    `scale` is taken if the target has none. The key is None if all selected exhibits are meant.
+    `scale` is used if the target has none. The key is None if all selected exhibits are meant.
     """
     found = TARGET.fullmatch(target)
     if found and target:
@@ -176,8 +176,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    A client with `held` examples takes the minibatches that parameters of `method` give, of the
-    batch size of `training`, or else whole epochs.
+    Each of the `clients` has `held` examples. In a round it takes the number of minibatches that
+    `method` sets, with the batch size of `training`, or else trains for epochs.
     """
     values: Any = method.values
     listed = [

@@ -64,8 +64,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
-    Both have mean, sd and trials in a row for each swept parameters, method, metric and split; it
-    raises if they vary different parameters.
+    A table has mean, sd and trials in a row for each combination of swept parameters, method,
+    metric and split. FedreproError is raised if the tables vary different parameters.
     """
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
@@ -121,7 +121,11 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, our_arithmetic: str, recorded_arithmetic: str) -> str:
-    """Say how many differences (in standard errors) chance explains; none, if both were pinned."""
+    """Say how many differences (`errors`, in standard errors) are within ERRORS, as by chance.
+
+    If both results were computed with pinned libraries (by the two texts on arithmetic), it says
+    instead that equal sources and data give equal bytes.
+    """
     if our_arithmetic == recorded_arithmetic == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())

@@ -151,7 +151,8 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write all files of one figure or table (bytes by suffix, .json last), or none.
 
-    The old json goes first and the new one comes last: what is interrupted is not recorded.
+    The old json is deleted first and the new one comes last, so files without a json are not
+    recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:

@@ -221,7 +221,11 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers that the word `end` takes from `rows`, times `factor`, at most `many`."""
+    """Reduce the `rows` that a question found to numbers, multiplied by `factor`.
+
+    `end` is the word of the question that says how: least, most, mean, range, each, interval, sd or
+    trials. `many` is how many numbers the text has, and cuts an interval or a list of trials.
+    """
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -242,9 +246,10 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return what one side of a question asks for; of a printed.csv the print, or with `ours` ours.
+    """Return the recorded results that one side of a question asks for.
 
-    `side` has its method, metric, exhibit and place as texts.
+    `side` has its method, metric, split, exhibit and cell as texts, or None. A row of a printed.csv
+    has two numbers: the printed one is read, or with `ours` the one computed here.
     """
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem

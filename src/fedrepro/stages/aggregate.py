@@ -316,7 +316,7 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A trial's local models and clients, and a method's costly preparation, run once for many.
+    """A method's costly preparation on a trial's local models, run once for several settings.
 
     Settings share the preparation if all parameters that it takes are equal.
     """

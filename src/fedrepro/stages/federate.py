@@ -101,7 +101,10 @@ def run(job: Job, device: str = "cpu") -> None:
     def finish(
         at: int, trial: int, numbers: Sequence[Number], times: Mapping[str, Any], kept: Any = None
     ) -> None:
-        """Note all that is measured of setting number `at` in a trial, and models `kept`."""
+        """Record the metrics `numbers`, the `times` and the final models `kept` of a trial.
+
+        `at` is the index of the setting in `settings`.
+        """
         training, setting, name = settings[at]
         left_at = stopped.get(at)
         more = [Number("stopped_at", float(left_at))] if left_at else []
@@ -118,7 +121,10 @@ def run(job: Job, device: str = "cpu") -> None:
         )
 
     def go_on(at: int, trial: int, rung: int | None) -> None:
-        """Run setting number `at` in a trial to the round `rung`, or to the end; note errors."""
+        """Run setting number `at` in a trial; record its results, or the error that it raised.
+
+        With `rung`, it ends after this round of successive halving, and a later call goes on.
+        """
         training, setting, name = settings[at]
         data, own = data_of(trial), replace(scenario, training=training)
         splits = data.splits(dict.fromkeys(splits_of))

@@ -65,7 +65,10 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the folder `data`, for use with the file `partition`; both must be of `scenario`."""
+        """Load the data of `scenario` from the folder `data` and the file `partition`.
+
+        FedreproError is raised if one of them was made for another scenario.
+        """
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
             raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")

@@ -47,10 +47,10 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many models to train at once: 1 on a CPU, else by memory, in nearly equal groups.
+    """Return how many models to train at once: 1 on a CPU, on a GPU as many as its memory holds.
 
-    They may fill half of this process's share of the GPU, free or not, so a resumed run gets the
-    same.
+    Groups are nearly equal. They may fill half of this process's share of all GPU memory, not only
+    of what is free, so that a resumed run forms equal groups.
     """
     if device.type != "cuda":
         return 1
@@ -73,7 +73,7 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """A trainer by torch's automatic differentiation, of groups of models: the rows of `flat`."""
+    """Trains groups of models by torch's automatic differentiation; a model is a row of `flat`."""
 
     def __init__(
         self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
@@ -349,14 +349,17 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers of steps on the CPU, of each model apart from others and earlier steps."""
+    """Random numbers of training steps on the CPU, independent for each model and step."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.tasks, self.batch_size = tasks, batch_size
         self.streams: list[np.random.Philox] = []
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the first `models` generators to step `step`, or to `piece` of one done in parts."""
+        """Set the generators of the first `models` to training step `step`.
+
+        `piece` is the number of the part, of a full-batch step that is computed in parts.
+        """
         self.streams.clear()
         for task in self.tasks[:models]:
             epoch, inside = divmod(task.done + step, task.per_epoch(self.batch_size))
@@ -399,7 +402,10 @@ class ModelNoise:
 
 
 class BlockNoise:
-    """Random numbers for steps on a GPU by one generator: a kernel per model would take longer."""
+    """Random numbers of training steps on a GPU, from one generator for all models together.
+
+    A generator, and with it a kernel, for each model would take longer.
+    """
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.task, self.batch_size = tasks[0], batch_size

@@ -168,7 +168,11 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers for `maps`; `images`: those of the network that trains, `x`: its inputs."""
+    """Allocate buffers for the matching maps `maps`.
+
+    `images` has the buffers of the network that trains. `x` is the size of the buffer of its affine
+    maps' inputs.
+    """
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -198,7 +202,10 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions on images of `mine`; write to room.x and shown."""
+    """Run the received network's convolutions, with `weights`, on the `rows` images of `mine`.
+
+    Outputs are written to room.x as (pixel, channel), and to room.shown as (channel, pixel).
+    """
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -254,7 +261,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or `add`) a matching map's gradients, which `room` has, to `to`."""
+    """Copy a matching map's gradients from `room` to `to`; with `add`, add them to those there."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -267,7 +274,10 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return where a kernel is added in a map's output for pixel (i, j), or its window's `spot`."""
+    """Return the offset in a map's output where the kernel of input pixel (i, j) is added.
+
+    If the map undoes pooling, `spot` (0 to 3) is the maximum's place in the pixel's 2 x 2 window.
+    """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
     return (i * p[ALONG] + j) * p[UNITS]
@@ -277,7 +287,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def lay_down(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Write a map's output to room.image, from its input's nonzero numbers, in `room` by pixel."""
+    """Compute a map's output, without bias, from its input `source`; write it to room.image.
+
+    Only the input's nonzero numbers are used, which are first listed by pixel in `room`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     row, long, kernel = p[ALONG] * p[UNITS], p[LONG], p[SIDE] * p[LONG]
@@ -312,10 +325,10 @@ def lay_down(
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
-    """Replace a map's output, in room.image, by the gradient (output - target) · `each`, a factor.
+    """Replace a map's output, in room.image, by its gradient (output - target) · `each`.
 
-    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero;
-    room.summed adds it up for the bias.
+    `each` is a factor; the target is of example `b`. The gradient is zero at edges and where a ReLU
+    gave zero; it is added to room.summed, for the bias.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -343,7 +356,10 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Backpropagate from room.image to a map's input, mine.extra, and its kernel, room.moved."""
+    """Backpropagate the gradient by a map's output, room.image, through the map.
+
+    The gradient by its input `source` is written to mine.extra, by its kernel added to room.moved.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize
     stride, channels, chosen = row_of(c[f.CHANNELS]), c[f.CHANNELS], mine.chosen[noted:]

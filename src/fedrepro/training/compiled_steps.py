@@ -101,7 +101,10 @@ def train_model(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights by step number `step`, in strips that fit the cache; see `draw`."""
+    """Update all weights by the optimiser's step number `step`, in strips that fit the cache.
+
+    `spreads` is 0 or, in a variational network, the offset from a weight's mean to its deviation.
+    """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
     if descent.kind != SGD:
@@ -120,7 +123,10 @@ def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads:
 def forward(
     net: NetArrays, weights: Array, rows: int, room: Scratch, x: Array, outputs: Array, kept: Any
 ) -> None:
-    """Write affine layers of `x`, with ReLU, to `outputs`; dropout keeps the share `kept`."""
+    """Run affine layers, with ReLU between them, on inputs `x`; write their outputs to `outputs`.
+
+    `kept` is the share of hidden units that dropout keeps, 1 without dropout.
+    """
     inputs, words_before, nothing = (x, 0, net.sizes[0]), 0, outputs.dtype.type(0)
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -197,7 +203,11 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace a map's output `back` by its gradient (rows, m), 0 at zeros of a ReLU (`hidden`)."""
+    """Replace a map's output `back` (rows, m) by its gradient, (back - theirs) · `each`.
+
+    `theirs` has the received network's activations, `each` is a factor. If `hidden`, a ReLU follows
+    the map, and the gradient is 0 where the output is not positive.
+    """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
     for i in range(rows):
@@ -214,8 +224,8 @@ def backward(
 ) -> None:
     """Backpropagate the logits' gradients; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units, zero where ReLU or dropout set the unit to zero, are added to `room.errors`
-    if it has those of representation matching, `matched`.
+    Gradients by units are zero where ReLU or dropout set the unit to zero. With `matched`, they are
+    added to the gradients of representation matching that `room.errors` has.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -254,7 +264,7 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and sums for a bias."""
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and for a bias sums."""
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)
@@ -287,8 +297,8 @@ def descend(
 ) -> None:
     """Update weights `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are (step size, factor on second moments). `received`: penalties on the distance from
-    the received weights concern these.
+    `rates` are (step size, factor on second moments). `received` says whether the penalties on the
+    distance from the received weights apply to these weights.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

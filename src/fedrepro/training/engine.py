@@ -151,7 +151,8 @@ def train_and_average(
     """Train a model per task from `start`, and return sum_i weights[i] · (trained model of task i).
 
     Arguments are those of `train`. Models that are not finite are left out, and the result has the
-    sum of the others' weights. An integer buffer becomes this sum times the largest.
+    sum of the others' weights. Integer buffers, such as counters, are not averaged: the result
+    has their largest value times this sum.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}

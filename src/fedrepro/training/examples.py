@@ -77,7 +77,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients that generates what a training needs, and drops it then."""
+    """A data set of very many clients, generated for a training as needed and not kept."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen

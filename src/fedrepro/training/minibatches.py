@@ -105,7 +105,10 @@ class Visits:
     places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys for `purpose`, uint64 (epochs, 2), and (key's index, place) of steps."""
+        """Return random keys for `purpose`, uint64 (epochs, 2), and where each step finds its own.
+
+        The second array (steps, 2) has the index of the epoch's key, and the step in the epoch.
+        """
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
         return np.stack(keys), np.stack([which, self.places], 1)
@@ -114,7 +117,11 @@ class Visits:
 def _filled(
     some: Sequence[Visits], shape: tuple[int, ...], width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange rows of each model as `Chunk.index`, (*shape, width), and `Chunk.size`, `shape`."""
+    """Arrange the rows of models `some` as `Chunk.index` and `Chunk.size`; return both.
+
+    `shape` is (minibatches or parts, models), and `width` the number of rows that each is filled up
+    to.
+    """
     index, size = np.zeros((*shape, width), np.int64), np.zeros(shape, np.int64)
     for i, one in enumerate(some):
         own = slice(len(one.ends) - 1), i
@@ -154,7 +161,7 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
     Parts have `piece` examples, so that rounding does not depend on which models train together.
-    `tasks` have most steps, then most parts, first.
+    `tasks` must be in descending order of steps, then of parts.
     """
     totals = [task.total(None, epochs) for task in tasks]
     sizes = np.array([len(task.rows) for task in tasks])

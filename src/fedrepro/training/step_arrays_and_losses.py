@@ -211,7 +211,11 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normals, table[places], to `out` from `first` on: rows of `columns`, padded."""
+    """Write `count` standard normal numbers to `out`, a matrix of `columns` columns, rows padded.
+
+    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is the index of
+    the first number in `out`, counted without padding.
+    """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
         pairs = out[first : first + count].view(table.dtype)
@@ -266,7 +270,11 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write gradients of cross-entropies by the logits to room.errors; return sum and hits."""
+    """Write gradients of cross-entropies by the logits to room.errors, for the examples `rows`.
+
+    `targets` are labels (N,) or class shares (N, K) of all examples. Returns the sum of the losses
+    and the number of right predictions.
+    """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     number = room.errors.dtype.type

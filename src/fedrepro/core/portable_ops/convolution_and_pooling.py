@@ -209,10 +209,11 @@ class _Tile(Vectors):
         self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write code that branches by a tile's form, `kind`: one(form, part) writes each branch.
+        """Write LLVM code that branches by a tile's form; `one` writes each branch.
 
-        A form is v for a row of up to 10 vectors, 9 + r for r rows of one. `part` are indices of
-        those that fit into CPU registers.
+        `kind` is the form at run time: v for a row of v vectors, up to 10, or 9 + r for r rows of
+        one vector. In `one(form, part)`, `part` are indices of vectors that fit into the CPU's
+        registers.
         """
 
         def whole(case: int) -> None:

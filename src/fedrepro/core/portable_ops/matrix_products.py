@@ -69,10 +69,10 @@ def inner(function: Function) -> Any:
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
-    """Make a function, for compiled code, that chooses what to call by its first argument's type.
+    """Make a function, for compiled code, that dispatches on the type of its first argument.
 
-    `kinds` has the function for each class of named tuple; `plain` is that for all others. The type
-    is that of the argument's `field`, or of the argument itself.
+    `kinds` maps a class of named tuples to the function to call; `plain` is called for all others.
+    With `field`, the type of this field of the argument decides.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
@@ -373,8 +373,8 @@ def _multiply(
 def by_address(function: Function, arguments: str) -> Function:
     """Make a function of "float32" or "float64" that compiles `function`, to call by its `address`.
 
-    `arguments` has a letter for each argument: x, a pointer to such numbers; p, a pointer to int64;
-    n, a whole number. Large code is so compiled once, and not with each of its callers.
+    `arguments` has a letter per argument: x, a pointer to numbers of this type; p, a pointer to
+    int64; n, a whole number. Large code is thus compiled once, instead of again within each caller.
     """
 
     @cache

@@ -262,7 +262,10 @@ class Map:
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, metric: str, split: str, what: str) -> pd.DataFrame:
-        """Return column `what` of the csv for a metric, by self.up (rows) and self.across."""
+        """Return column `what` of the csv `rows` for a metric, as a table.
+
+        Its rows are values of the parameter `self.up`, its columns values of `self.across`.
+        """
         cells = select_series(rows, metric, split)
         for key, value in self.held.items():
             cells = cells[cells[key].astype(float) == value]

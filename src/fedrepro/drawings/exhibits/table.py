@@ -72,7 +72,11 @@ class TableDrawing(Drawing):
                 )
 
     def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return what labels rows and columns; by default methods with `settings`, and `points`."""
+        """Return the names of the csv columns that label a table's rows, and its columns.
+
+        By default the method and its `settings` label rows, and swept parameters, `points`,
+        columns.
+        """
         rows = self.rows or ["method", *dict.fromkeys(settings)]
         return rows, self.columns or [key for key in points if key not in rows]
 

@@ -133,8 +133,8 @@ class Atoms:
     """Atoms in natural parameters, from which a later step of a data stream starts.
 
     natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
-    and bias, classed and classed_precision (atoms, Q) those of weights to classes. A posterior mean
-    is the one divided by the other: PFNM, equation (5).
+    and bias, classed and classed_precision (atoms, Q) those of weights to classes. Natural
+    parameters divided by precision are posterior means: PFNM, equation (5).
     """
 
     natural: Array
@@ -225,7 +225,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Begin new atoms, in rows `slots`: their sums of weighted units are the prior's alone."""
+        """Begin new atoms in rows `slots`: their sums are the prior's, without any unit."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths

@@ -159,7 +159,8 @@ class _Table:
     def seat(self, client: int, columns: Ints | None = None) -> None:
         """Assign a client's units to atoms, given all other clients' assignments.
 
-        `columns` number each unit's atom, in order and then new ones; by default the best ones.
+        `columns` has an index into `self.order` for each unit; higher ones stand for new atoms. By
+        default the best assignment is computed.
         """
         columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
@@ -334,10 +335,11 @@ def layer_units(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer for matching: incoming weights, biases, outgoing weights.
 
-    Incoming weights are compared in the lowest layer only. Weights of the top layer, where `above`
-    is None, to class k have precision shares[:, k] / `noise`, a unit's variance around its atom.
-    Others lead to atoms of layer `above`, and are 0 with full precision to atoms that a client
-    lacks, as in the authors' code, which draws averages towards 0. Source: PFNM, section 3.2.
+    Incoming weights are compared in the lowest layer only. For the top layer (`above` is None), a
+    weight to class k has precision shares[:, k] / `noise`, where `noise` is the variance of a unit
+    around its atom. Weights of other layers lead to atoms of layer `above`; to atoms that a client
+    lacks they are 0 with full precision, as in the authors' code, which draws averages towards 0.
+    Source: PFNM, section 3.2.
     """
     uniform = [network[2 * layer + 1][:, None] for network in networks]
     if layer == 0:

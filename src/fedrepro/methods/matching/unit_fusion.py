@@ -63,10 +63,10 @@ def fused_sets(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks of one architecture as `fused` does, which makes another width if asked.
+    """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
 
-    Layers with the same units, as behind a shortcut, are fused by the same plan. Units are compared
-    by incoming weights.
+    `units` describes the sets of units: layers with the same units, as behind a shortcut, are fused
+    by the same transport plan. Units are compared by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

@@ -77,10 +77,10 @@ class Bounds(Strict):
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    Subclasses compute the number, such as a difference. where: only these values of a column.
-    points: whether every point (combination of swept parameters), some, most, or their mean must
-    keep the bounds. ragged: whether methods may lack points by design. shows: the name of these
-    bounds in the claims file's `rules: words`.
+    Subclasses compute the number, such as a difference. where: {column: values}, to which points
+    are restricted. points: whether every point (combination of swept parameters), some, most, or
+    their mean must keep the bounds. ragged: whether methods may lack points by design. shows: the
+    name of these bounds in the claims file's `rules: words`.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -151,7 +151,10 @@ class Form(Bounds):
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method `of` with those of the compared methods, if there are."""
+        """Yield (number of the method `of`, numbers of the compared methods at the same point).
+
+        If methods are compared, points that none of them has are left out.
+        """
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)

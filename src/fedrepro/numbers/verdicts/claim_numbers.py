@@ -63,11 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a figure or table (the csv `frame`) for checks, and which it should have.
+    """The numbers of a figure or table for checks of claims, and which numbers it should have.
 
-    grid: {method: {column: values that it should have}}. every: {method: rounds from one evaluation
-    to the next, or "auto"}. stand_ins: labels of scenarios on other data than the paper's, if
-    others are on the paper's; else empty.
+    frame: its csv. grid: {method: {column: values that it should have}}. every: {method: rounds
+    from one evaluation to the next, or "auto"}. stand_ins: labels of scenarios on other data than
+    the paper's, if some scenarios are on the paper's; else empty.
     """
 
     frame: pd.DataFrame
@@ -277,8 +277,9 @@ def statement(
 ) -> Statement:
     """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    The number is at least 0 if every rival is among the gains, and at most 0 if every gain is among
-    the rivals. `place` is a point of the figure `exhibit`.
+    `gains` and `rivals` are numbers with their values by trial, at the point `place` of the figure
+    `exhibit`. The result is at least 0 if every rival is among the gains, and at most 0 if every
+    gain is among the rivals.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

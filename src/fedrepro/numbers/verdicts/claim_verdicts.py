@@ -215,7 +215,10 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (check with what it lacks, numbers to judge, whether its figures are stand-ins)."""
+    """Find the numbers of a check; return (check with what it lacks, numbers, is on stand-ins).
+
+    The last is true if the numbers come from figures on other data than the paper's.
+    """
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -271,7 +274,11 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge a number: it holds by its interval at confidence `kept`, is refuted by `broken`'s."""
+    """Judge the number `statement` by the bounds of `check`: holds, refuted or undecided.
+
+    It holds if its interval at confidence `kept` is within the bounds, and is refuted if its
+    interval at confidence `broken` is outside.
+    """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)

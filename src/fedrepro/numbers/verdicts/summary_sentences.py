@@ -51,7 +51,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return how a printed value is counted (a word of FOUR); its verdict, or why it has none."""
+    """Return (how a printed value is counted, a word of FOUR; its verdict, or why it has none)."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -110,9 +110,10 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
 
 def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
-    """Count a paper's printed values, in all and by how they are counted, and its claims, by name.
+    """Count a paper's printed values and its claims; return {name of the count: number}.
 
-    A value printed twice counts twice. `rows` are those of printed.csv.
+    Printed values are counted in all and by word of FOUR, twice if printed twice; claims if a run
+    can test them and if they are decided. `rows` are those of printed.csv.
     """
     four = {count: words.total() for count, words in _counts(_here(rows)).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -175,11 +176,12 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference. It is
-    another set-up if, in the figure that varies it (`set_up`), a value moves ours towards print by
-    more than ours is away, and suits other methods too. A number in a sentence gets value and
-    verdict of a check in `claims`. `exhibits` returns the numbers of a figure or table by its name,
-    None if not computed; `rows` are all of the printed table that has `row`.
+    "Set-up open" means that a parameter the paper does not give may explain the difference. The
+    verdict is ANOTHER (set-up) if, in the figure that varies the parameter (`set_up`), some value
+    moves our number towards print by more than the difference, and suits other methods too. A
+    number in a sentence gets value and verdict of a check in `claims`. `exhibits` returns the
+    numbers of a figure or table by its name, None if not computed; `rows` are all rows of the
+    printed table of `row`.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):

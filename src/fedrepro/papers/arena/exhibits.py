@@ -83,7 +83,7 @@ NOTES_OF_BOTH = exhibit(notes=SHARED)["notes"]
 
 
 def second(table: ExhibitData) -> ExhibitData:
-    """Return a table of leaderboard 2, made from its counterpart `table` in 1."""
+    """Return a table of leaderboard 2, made from its counterpart `table` in leaderboard 1."""
     both = first.DEFAULTS | table
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
@@ -161,7 +161,7 @@ def residual(norm: str, title: str) -> ExhibitData:
 
 
 def by_rules(method: Entry) -> Entry:
-    """Return `method` with every setting by two rules for BatchNorm's running statistics."""
+    """Return `method` with each setting under both rules for BatchNorm's running statistics."""
     rules, settings = ["average", "recalibrate"], method.get("settings", [{}])
     if settings == "grid":
         return {**method, "batchnorm": rules, "choose": first.BEST}

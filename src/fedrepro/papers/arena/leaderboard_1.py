@@ -176,7 +176,11 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of FedFisher's paper, of five clients; `point` ends its title."""
+    """Return a table with the experiments of FedFisher's paper, of five clients.
+
+    `point` ends its title; `case` and Dirichlet's `alpha` are of its scenario; `on` are tables
+    whose entries it takes over.
+    """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         OF_OTHERS,
@@ -296,7 +300,11 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """Return two bounds and methods in rounds; the arguments are what three of these try."""
+    """Return the entries of two bounds, best client and pooled training, and of methods in rounds.
+
+    The arguments are the values to try: of FedProx's `proximal`, FedAdam's `server_lr`, and of
+    FedDyn's parameters, by name.
+    """
     return [
         BEST_CLIENT,
         POOLED,

@@ -33,7 +33,7 @@ class Spaces(NamedTuple):
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
     centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls. empty: (K,), which sets contain no point at all; by itself none.
+    (1, 1), for balls. empty: (K,), which sets contain no point at all; by default none.
     """
 
     centres: Array
@@ -70,9 +70,9 @@ class Hinges(NamedTuple):
         return float(np.maximum(lengths - self.margins, 0).sum())
 
     def descended(self, start: Array, lr: float, steps: int) -> tuple[Array, int]:
-        """Descend from `start` (d,) with step size `lr` until this is 0, for at most `steps`.
+        """Descend from `start` (d,) with step size `lr` until the sum of terms is 0.
 
-        Returns the last point, and how many steps it took. A term that is 0 has gradient 0.
+        Returns (last point, steps taken: at most `steps`). A term that is 0 has gradient 0.
         Source: GEMS, section 3.1.
         """
         point = np.array(start, np.float64)

@@ -152,9 +152,10 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def _searched(self, client: int, epsilon: float) -> list[Radius]:
-        """Search the balls of a client's units, whose printed deviation is |difference| / n.
+        """Search the radius of the ball of each unit of `client`, for a deviation up to `epsilon`.
 
-        With `deviation` "inside" it is |difference| / sqrt(n). Source: GEMS, eq. (3).
+        The deviation is |change of the unit's outputs on n examples| / n, as printed, or, if
+        `deviation` is "inside", / sqrt(n). Source: GEMS, eq. (3).
         """
         layer, points = self.clients[client], self.search.points
         examples = len(layer.inputs)
@@ -226,7 +227,7 @@ class Merging:
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
         """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-        `radii` (N,) are those of the balls. Sets are of units of one of the `clusters`.
+        `radii` (N,) are the balls' radii. All units of a set are in one of the `clusters`.
         """
         meet = units.distances <= radii[:, None] + radii
         parts: list[Array] = []

@@ -111,7 +111,10 @@ class _Arrays(dict[str, np.ndarray]):
         return FedreproError(f"{self.path}: {sentence}")
 
     def real(self, name: str, shape: Shape, padded: bool = False) -> np.ndarray:
-        """Return array `name` of this shape, which has to be finite unless it is `padded`."""
+        """Return array `name` as float64, or raise FedreproError if it is missing or does not fit.
+
+        `shape` has None where any size fits. Values have to be finite, unless it is `padded`.
+        """
         if name not in self:
             raise self.error(f"'{name}' is missing")
         array = self[name]

@@ -48,7 +48,10 @@ class Smallest(Form):
         return f"smallest {self.what} with {near}, divided by {self.to}"
 
     def _read(self, exhibit: str, numbers: Exhibits) -> tuple[list[Cell], list[Cell], list[Cell]]:
-        """Return sizes and accuracies of the method, and the sizes to divide by."""
+        """Return sizes and training accuracies of method `of`, and the sizes of `to` to divide by.
+
+        `numbers` has the results of figures by name; `exhibit` is the one with method `of`.
+        """
         accuracies = numbers[exhibit].cells(self.of, "accuracy", "train", self.where)
         wholes = self.cells(numbers[self.to_exhibit or exhibit], self.to)
         return self.cells(numbers[exhibit], self.of), accuracies, wholes

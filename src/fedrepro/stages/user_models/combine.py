@@ -167,7 +167,10 @@ def run(
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict in the format of the file's suffix; of several, with weights, to a .pt."""
+    """Write a state dict in the format of the file's suffix.
+
+    An ensemble, several state dicts with weights, can only be written to a .pt file.
+    """
     if path.suffix in PYTORCH:
         save_state(path, state)
     elif "state_dicts" in state:

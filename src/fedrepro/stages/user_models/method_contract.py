@@ -436,7 +436,7 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
 
 def _problem_for(item: Component, named: str) -> SmallProblem:
-    """Make a federation on digits for a method, with the network `named` or one of MODELS."""
+    """Make a federation on digits for `item`, with the network `named` or one of MODELS."""
     fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
@@ -453,8 +453,8 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
     """Check one rule on a method, by calling `run`; return why it is broken, or "".
 
-    If the method's code fails since a field of `info`, which it does not declare, is None, the text
-    names the field.
+    If the method's code fails because a field of `info` is None, as the method does not declare to
+    need it, the text names the field.
     """
     try:
         run(item, problem)

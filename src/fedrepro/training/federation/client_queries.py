@@ -126,7 +126,12 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """Costs of clients' work: exchanges for statistics, passes over all examples, seconds."""
+    """Costs of clients' work.
+
+    traffic: messages and bytes. exchanges: how often the server sent weights and clients sent back
+    statistics at these. passes: over all training examples, to compute statistics. seconds: of
+    computation.
+    """
 
     traffic: Traffic = field(default_factory=Traffic)
     exchanges: int = 0
@@ -180,7 +185,8 @@ class CostCounter:
         """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
 
         Weights, shared (1, *shape) or one per client, count as sent unless all clients already have
-        them; None are the clients' own. With `everyone` every client has the shared ones now.
+        them; None means each client's own. With `everyone` all clients were asked, and all have the
+        shared weights from now on.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:

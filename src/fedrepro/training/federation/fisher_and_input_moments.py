@@ -140,7 +140,10 @@ Calls = dict[str, list[Call]]  # by the names of layers' weights
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on `count` (n) examples: its matrix and its calls."""
+    """The inputs and outputs of one layer in a forward pass on `count` (n) examples.
+
+    matrix: the layer's weights as a matrix. calls: an entry for each time the network calls it.
+    """
 
     matrix: LayerMatrix
     count: int
@@ -303,10 +306,10 @@ def _together(network: Network) -> int:
 def _forward(
     network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None, first: int
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run the network on examples x (n, D); return its layers' inputs and outputs, and the logits.
+    """Run the network on examples x (n, D); return its layers with inputs and outputs, and logits.
 
-    `only` lists layers by key; the run ends at the input of the last one. `first` is the number of
-    the layer that x is the input of. Logits are (1, n, K).
+    `first` is the number of the layer that x is the input of. Logits are (1, n, K). `only` lists
+    layers by key; then the run ends at the input of the last one, and gives no logits.
     """
     layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
     calls: Calls = {layer.weight: [] for layer in layers}
@@ -321,7 +324,11 @@ def _forward(
 def _run_layers(
     network: Network, first: int, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run layers on x (n, D), for `moments` up to the last of `calls` alone; add to `calls`."""
+    """Run a network on x (n, D), the input of layer number `first`; return the logits (1, n, K).
+
+    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
+    ends at the last of these layers, and returns its input.
+    """
     x, run = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape), Pass()
     for layer, names in network.evaluated[first:]:
         weight, given, part = names.get("weight", ""), x.detach()[0], None
@@ -352,7 +359,11 @@ class _ReachedError(Exception):
 def _run_module(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run a torch module on x (n, D); add to `calls`; return the logits, or x after `moments`."""
+    """Run a torch module on x (n, D); return the logits (1, n, K).
+
+    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
+    ends when all have been called, and returns x.
+    """
 
     def note(weight: str, part: Any, given: Any, named: Any, out: torch.Tensor) -> torch.Tensor:
         if weight not in calls:
@@ -384,9 +395,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    A layer has an array (n, L, outputs) for the data's labels, or for each label y, times the root
-    of its probability, so that squares add up to the mean. With `body` the layers are those above
-    it, and the last list has gradients (n, D) by its outputs.
+    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one
+    for each label y, times √p(y), so that their squares add up to the expectation. With `body` the
+    layers are those above it, and the third item lists gradients (n, D) by the body's outputs.
     """
     import torch
 

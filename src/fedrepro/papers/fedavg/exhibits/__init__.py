@@ -268,9 +268,10 @@ def one_holder(percent: int, sgd: Entry) -> Entry:
 
 
 def small_table_3(targets: list[int], epochs: int, sgd_rounds: int, **small: Any) -> ExhibitData:
-    """Return table 3 for a small test run: three `targets` in percent, FedAvg's `epochs`, …
+    """Return table 3 for a small test run, with three accuracies `targets`, in percent.
 
-    `sgd_rounds` are those of SGD on all data in one place, `small` parameters of both others.
+    `epochs` are local epochs of FedAvg, `sgd_rounds` rounds of SGD on all data in one place, and
+    `small` further parameters of FedSGD and FedAvg, such as their rounds.
     """
     low, middle, high = targets
     fedsgd = with_changes(CIFAR_FEDSGD, **small, until=low / 100, training=SMALL_B_INF)

@@ -127,8 +127,8 @@ def smaller(
 ) -> ExhibitData:
     """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
 
-    `rows` are of non-IID clients, with the partition `shards`; `whole` are learning rates where a
-    minibatch is all data of a client, `work` parameters of FedAvg.
+    `rows` names the rows with non-IID clients, whose partition is `shards`. `whole` lists learning
+    rates for rows in which a minibatch is all data of a client. `work` has parameters of FedAvg.
     """
     small = by_fraction(target, rounds, SMALL_RATES, **work)
     of_whole = by_fraction(target, rounds, whole, **work)
@@ -246,7 +246,10 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def to_99(rounds: Rounds) -> Entry:
-    """Return FedAvg with 5 local epochs and rates that run to the end, by shares of clients."""
+    """Return FedAvg with 5 local epochs, a target of 99 % and learning rates that run to the end.
+
+    `rounds` has the number of rounds for each share of clients, {C: rounds}.
+    """
     return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 

@@ -82,9 +82,9 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b, with the caption `split`, has Dirichlet class shares. c and d have colour pictures and
-    further `changes`, d Dirichlet shares too; in their caption, `pictures`, {} is for the letter of
-    the panel with grey pictures.
+    Panel b has Dirichlet class shares and the caption `split`. Panels c and d have colour pictures,
+    the further `changes` and the caption `pictures`, in which {} becomes the letter of the panel
+    with grey pictures, a or b; d has Dirichlet class shares too.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
