@@ -133,7 +133,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Return a method's scores, (U, T), by scenario, or by data set (means) if `data` is ALL."""
+        """Return a method's scores, (U, T) by scenario, or by data set (means) if `data` is ALL."""
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
