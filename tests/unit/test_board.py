@@ -135,7 +135,8 @@ def test_methods_stand_in_groups_of_which_home_names_the_first_of_each_class(usu
     table = read_csv(csv_text(table_of(*usual)))
     shown = BoardView(ABOUT | {"missing": ["1-b"]}, table, pd.DataFrame())
     told = answer(shown)
-    assert told["leaders"][0][:3] == ("one model", "Digits", ["alike", "good"])  # group 1 alone
+    (first, *_) = told["leaders"]
+    assert first == ("one model", "Digits", ["alike", "good"], "0.75", "0.25")  # group 1 alone
     assert dict(told["above"])["Digits"] == ["alike", "good", "votes"]
     assert made_from(shown.about) == "Made from 1 of 2 exhibits."
     assert answer(BoardView(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}

@@ -253,9 +253,9 @@ def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} if its methods have no groups.
 
     picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
-    data set, best group, highest score), of the first data set with methods outside its best group,
-    or the first. line: the method to beat, such as the best client. above: pairs (data set, methods
-    shown to beat it). at: its score.
+    data set, best group, highest score, score to beat), of the first data set with methods outside
+    its best group, or the first. line: the method to beat, such as the best client. above: pairs
+    (data set, methods shown to beat it). at: its score.
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]
@@ -266,6 +266,8 @@ def answer(shown: BoardView) -> dict[str, Any]:
         "all data sets" if data == ALL else str(data): rows
         for data, rows in rivals.groupby("data", sort=False)
     }
+    each_data = zip(columns, rivals["data"].unique(), strict=True)
+    to_beat = {name: score_of(line, table[table["data"] == data]) for name, data in each_data}
     better = f"beside_{line.replace(' ', '_')}"
     leaders = []
     for kind in rivals["class"].unique():
@@ -273,7 +275,8 @@ def answer(shown: BoardView) -> dict[str, Any]:
         groups = [(data, own, own[own["group"] == 1]) for data, own in each]
         data, _, first = next((g for g in groups if 0 < len(g[2]) < len(g[1])), groups[0])
         if len(first):
-            leaders.append((kind, data, first["method"].tolist(), score_text(first["score"].max())))
+            scores = score_text(first["score"].max()), score_text(to_beat[data])
+            leaders.append((kind, data, first["method"].tolist(), *scores))
     last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "paper": shown.key.partition("/")[0],
