@@ -123,13 +123,22 @@ def newest_board(folder: Path, paper: str = "arena") -> str:
 
     A leaderboard is newer than the one that it supersedes. "arena/1" if none is there.
     """
+    paths = [path for path in (folder / paper).glob("*.json") if path.stem.isdecimal()]
+    abouts = {f"{paper}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in paths}
     found = f"{paper}/1"
-    for path in sorted((folder / paper).glob("*.json")):
-        about = json.loads(path.read_text(encoding="utf-8")) if path.stem.isdecimal() else {}
-        superseded = about.get("board", {}).get("supersedes")
-        if superseded and not about["missing"] and found == f"{paper}/{superseded}":
-            found = f"{paper}/{path.stem}"
+    for _ in abouts:
+        found = later_board(found, abouts) or found
     return found
+
+
+def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the key of the complete leaderboard that supersedes leaderboard `key`, or "".
+
+    `abouts` are the contents of the json files of a paper's leaderboards, by key.
+    """
+    version = key.partition("/")[2]
+    later = (k for k, about in abouts.items() if about["board"].get("supersedes") == version)
+    return next((k for k in later if not abouts[k]["missing"]), "")
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendation:

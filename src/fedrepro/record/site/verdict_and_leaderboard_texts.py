@@ -17,6 +17,7 @@ import yaml
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
 from fedrepro.numbers.leaderboard import ALL
+from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, by_reading, standing
@@ -232,9 +233,7 @@ def bound_text(row: Row) -> str:
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
     """Return the key of the complete leaderboard in `others` that supersedes `shown`, or ""."""
-    version = shown.key.partition("/")[2]
-    later = (b for b in others if b.about["board"].get("supersedes") == version)
-    return next((board.key for board in later if not board.about["missing"]), "")
+    return later_board(shown.key, {board.key: board.about for board in others})
 
 
 def along(score: Any) -> float:
