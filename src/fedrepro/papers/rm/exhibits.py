@@ -179,6 +179,45 @@ exhibits["table-2-one-class"] = exhibit(
     paper=FIRST_TRIAL,
     **small_pictures(2, FULL_ONE_CLASS),
 )
+RATES = "Fixed schedules fall to 0.03, from 0.3 or 0.1, or stay there, each to the end."
+TO_THE_END = [with_changes(one, choose="server") for one in (FA, WD, RM)]
+REST_OF_TABLE_2: dict[str, tuple[Entry, str]] = {
+    "half-one-class": (
+        {
+            **BOTH_ONE_CLASS["half-one-class"],
+            "methods": [with_changes(one, training={"lr": [0.3, 0.1, 0.03]}) for one in TO_THE_END],
+        },
+        f"{RATES} Accuracy on the server's examples selects one.",
+    ),
+    **{
+        case: (
+            cells(SCHEDULES, *TUNED)[case],
+            """Fixed schedules race from 0.3 and 0.1 to 0.03, with 20 steps, or 30 falling to 10,
+            by accuracy on the server's examples.""",
+        )
+        for case in ("half-iid", "full-iid")
+    },
+}
+for case, (entry, rates) in REST_OF_TABLE_2.items():
+    exhibits[f"table-2-{case}"] = exhibit(
+        ALL_TUNED,
+        CIFAR10,
+        title=f"Accuracy on CIFAR-10, {entry['label']}",
+        place="section 4, a row of table 2",
+        caption="One row of table 2.",
+        parameters={"rounds": 150},
+        cases={case: entry},
+        notes=[
+            LINE_14,
+            rates,
+            GRID,
+            PADDED,
+            ROUNDS_OF_TABLE_2,
+            """One trial of the three of table-2; nothing is judged before the third.""",
+        ],
+        trials=1,
+        scales=["paper"],
+    )
 exhibits["curves-one-class"] = exhibit(
     exhibits["table-2-one-class"],
     drawing="accuracy-against-rounds",
