@@ -8,9 +8,9 @@ alone, with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
 padded to whole vectors. Functions share arguments: convs is the layout (`Convolutions`), c a
-layer's row of convs.layers, its fields f, room the buffers (`Images`); weights and
-gradient are a model and its gradient as flat arrays; an image begins at index `image` of
-room.images. Errors are the loss's gradients by the inputs or outputs of a layer.
+layer's row of convs.layers, its fields f, room the buffers (`Images`); weights and gradient are a
+model and its gradient as flat arrays; an image begins at index `image` of room.images. Errors are
+the loss's gradients by the inputs or outputs of a layer.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in the buffer room.images, linear outputs go to room.out, (H · W, C). Image follows
-    image, so that maps stay in the cache.
+    Inputs are in room.images. Image follows image, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -160,10 +159,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernel gradients from `gradient` to room.turned, or the other way if `back`.
-
-    Only layers that list nonzero errors (LISTED) are concerned.
-    """
+    """Transpose kernel gradients of LISTED layers to room.turned, or the other way if `back`."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -178,9 +174,9 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List a pooled layer's nonzero errors, gradients of its linear outputs, in room.errors.
+    """List a pooled layer's nonzero errors, of its linear outputs, in room.errors.
 
-    room.lower has the errors of pooled outputs, room.chosen[noted:] the positions of maxima.
+    room.lower has those of pooled outputs, room.chosen[noted:] the positions of maxima.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -386,27 +382,14 @@ CALLS = (products, elementary_functions, convolution_and_pooling, f)
 
 
 @partial(compiled, calls=CALLS)
-def record_convolutions(
-    convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
-) -> None:
-    """Compute all convolutions of inputs (N, D), kept in `room` for `add_moments`: x, flat."""
-    before = flush()
-    one = inputs.dtype.type(1)
-    for b in range(len(inputs)):
-        lay_image(convs, inputs[b], (one, one), (0, 0, 0), b, room)
-    features(convs, weights, len(inputs), room, x)
-    restore(before)
-
-
-@partial(compiled, calls=CALLS)
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k · k · C
-    numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C numbers,
-    padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    The inputs of number `layer` are in `room`, since `predict`, for `rows` examples; a window has K
+    = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C
+    numbers, padded to `width`; last the sum of all windows. `scratch` is equally large work space.
     """
     before = flush()
     c = convs.layers[layer]

@@ -51,9 +51,6 @@ class Noise(Protocol):
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
 
-    def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …)."""
-
     def seeds(self, models: int) -> list[int]:
         """Return a seed for each model, for torch modules that draw random numbers."""
 
@@ -173,15 +170,8 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map x with one random draw of the weights per model; in prediction with their means."""
-        from torch.nn.functional import softplus
-
-        drawn = {name: tensors[name] for name in ("weight", "bias")}
-        if run.noise is not None:
-            for name, mean in drawn.items():
-                deviation = softplus(tensors[f"{name}_spread"])
-                drawn[name] = mean + deviation * run.noise.normal(mean)
-        return Affine(self.units).forward(drawn, x, run)
+        """Map x with the means of the weights; compiled steps alone train."""
+        return Affine(self.units).forward(tensors, x, run)
 
 
 class Relu(Plain):

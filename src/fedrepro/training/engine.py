@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
@@ -42,29 +42,24 @@ class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
     private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
-    all losses and final weights are. failed_at: the first step, from 0, with a loss that is not
-    finite, or -1. loss: mean cross-entropy over minibatches, without added terms, or NaN. steps:
-    steps taken. seconds: for all models. places: models' random keys.
+    all losses and final weights are. loss: mean cross-entropy over minibatches, without added
+    terms, or NaN. steps: steps taken. seconds: for all models. places: models' random keys.
     """
 
     private: dict[str, np.ndarray]
     finite: np.ndarray
-    failed_at: np.ndarray
     loss: np.ndarray
     steps: np.ndarray
     seconds: float
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these results, or raise FedreproError with client, trial, step of a bad model."""
-        bad = np.flatnonzero(~self.finite)
-        if len(bad):
-            # of those whose weights alone are not finite the loss would have failed next
-            at = np.where(self.failed_at < 0, self.steps, self.failed_at)[bad]
-            rng = self.places[bad[at.argmin()]]
+        """Return these results, or raise FedreproError with client and trial of a bad model."""
+        if not self.finite.all():
+            rng = self.places[self.finite.argmin()]
             raise FedreproError(
-                f"the loss of client {rng.client} in trial {rng.trial} is not finite at step "
-                f"{int(at.min()) + 1}; lower the learning rate (lr), or check its inputs"
+                f"the loss of client {rng.client} in trial {rng.trial} is not finite; lower the "
+                "learning rate (lr), or check its inputs"
             )
         return self
 
@@ -206,30 +201,28 @@ def _run(
     For each group of models that finishes, take(models, bool array: which are finite) is called.
     """
     began, count = time.perf_counter(), len(tasks)
-    check_tasks(procedure, tasks, given, memory is not None)
+    _require_trainable(procedure, tasks, memory is not None)
+    kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     trainer: CompiledTrainer | AutogradTrainer
     if is_compiled(procedure, examples.inputs.device.type):
         from fedrepro.training.compiled_trainer import CompiledTrainer
 
         trainer = CompiledTrainer(procedure, examples, keep_gradients)
+        if kept == {}:  # it is zero to begin with
+            names = procedure.settings.remembered
+            kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
+            kept["steps"] = np.zeros(count, np.int64)
     else:
         from fedrepro.training.autograd_trainer import AutogradTrainer
 
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
-    kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
-    if kept == {}:  # it is zero to begin with
-        names = procedure.settings.remembered
-        kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
-        kept["steps"] = np.zeros(count, np.int64)
     steps, finite = np.zeros(count, np.int64), np.ones(count, bool)
-    failed_at, loss = np.full(count, -1), np.full(count, np.nan)
+    loss = np.full(count, np.nan)
     for part in trainer.parts(tasks, given, kept):
         chosen = part.chosen
         steps[chosen] = part.taken
-        lost = ~np.isfinite(part.losses)
-        failed_at[chosen] = np.where(lost.any(0), lost.argmax(0), -1)
-        whole = finite[chosen] = part.finite & ~lost.any(0)
+        whole = finite[chosen] = part.finite & np.isfinite(part.losses).all(0)
         for i in np.flatnonzero(whole):
             # an exact sum does not depend on how the steps were cut
             loss[chosen[i]] = math.fsum(part.losses[:, i].tolist()) / part.taken[i]
@@ -239,32 +232,14 @@ def _run(
             private[name][chosen[whole]] = value[whole]
         take(part, whole)
     places, seconds = tuple(task.rng for task in tasks), time.perf_counter() - began
-    return Outcome(private, finite, failed_at, loss, steps, seconds, places), kept
+    return Outcome(private, finite, loss, steps, seconds, places), kept
 
 
-def check_tasks(
-    procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
-) -> None:
-    """Refuse empty tasks, tensors that misfit, and early stopping if an optimiser `remembers`."""
-    for task in tasks:
-        where = f"client {task.rng.client} of trial {task.rng.trial}"
-        if not len(task.rows):
-            raise FedreproError(
-                f"{where} has no training examples; "
-                "use fewer clients or a partition with min_examples"
-            )
-        if task.steps is not None and task.steps < 1:
-            raise FedreproError(
-                f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
-            )
-    wanted = {name: (len(tasks), *shape) for name, shape in procedure.private.items()}
-    private = {name: value.shape for name, value in given.private.items()}
-    lacks = dict(sorted(wanted.items() - private.items()))
-    other = dict(sorted(private.items() - wanted.items()))
-    if lacks or other:
+def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: bool) -> None:
+    for rng in (task.rng for task in tasks if not len(task.rows)):
         raise FedreproError(
-            f"the loss terms' private tensors, with a row for each model, lack {shown(lacks)} and "
-            f"have {shown(other)} in place of it; give exactly those of the terms"
+            f"client {rng.client} of trial {rng.trial} has no training examples; "
+            "use fewer clients or a partition with min_examples"
         )
     if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
@@ -272,8 +247,7 @@ def check_tasks(
             "remembers, cannot stop early; leave `patience` of the training at 0"
         )
     if procedure.settings.batch_size is None:
-        whole = [term for term in procedure.losses if not term.additive]
-        for term in (*whole, *procedure.perturbations):
+        for term in (term for term in procedure.losses if not term.additive):
             raise FedreproError(
                 f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
                 "it cannot be computed in pieces of all examples; give a batch_size"
@@ -281,12 +255,15 @@ def check_tasks(
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled steps train: on "cpu", and with layers and terms that they have."""
+    """Return whether compiled steps train: with layers and terms that they have, on "cpu".
+
+    Bayesian networks train in compiled steps, and so on the CPU, on every device.
+    """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
     return (
-        device == "cpu"
+        (device == "cpu" or network.all_drawn)
         and parts is not None
         and not procedure.perturbations
         and all(kind in known for kind in named)
