@@ -19,7 +19,7 @@ from fedrepro.training.autograd_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.optimiser_steps import Layout
-from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 HOLD = """
 import sys, time
@@ -143,20 +143,7 @@ def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
         assert block_size(given, GPU, 1, 64) == 1
 
 
-def test_tensors_are_fetched_once_and_only_the_sum_of_some_models():
-    class Far(dict):
-        asked = 0
-
-        def __getitem__(self, name):
-            self.asked += 1
-            return super().__getitem__(name)
-
-    far = Far(a=torch.ones(2), b=torch.zeros(3))
-    found = LazyGpuTensors(far)
-    assert far.asked == 0
-    found["a"][0] = 7
-    assert found["a"].tolist() == [7, 1]
-    assert far.asked == 1
+def test_the_sum_of_some_models_alone_is_fetched():
     tensors = {"weight": torch.arange(6.0).reshape(3, 2)}
     tensors["weight"][1] = torch.nan
     total = {"weight": np.ones((1, 2), np.float32)}

@@ -16,7 +16,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.autograd_trainer import BlockNoise, Crops, noise_of
+from fedrepro.training.autograd_trainer import BlockNoise, drawn_moves, moved, noise_of
 from fedrepro.training.minibatches import (
     CROPS,
     KINDS,
@@ -59,7 +59,7 @@ def cropped(image, kind):
 def test_every_kind_is_a_crop_and_they_are_pinned_and_equally_likely():
     x = torch.rand(2, KINDS // 2, int(np.prod(SHAPE)))
     kind = torch.arange(KINDS).view(2, -1)
-    found = Crops(network()).moved(x, kind)
+    found = moved(x, kind, SHAPE)
     for before, after, each in zip(x.flatten(0, 1), found.flatten(0, 1), range(KINDS), strict=True):
         assert np.array_equal(after.numpy().reshape(SHAPE), cropped(before.view(SHAPE), each))
     drawn = kinds(halves(RngKey(3).key(CROPS)), np.arange(200_000))
@@ -76,10 +76,9 @@ def test_every_kind_is_a_crop_and_they_are_pinned_and_equally_likely():
 
 def by_example(task, chunks):
     """What is done to each example in each epoch, whatever the minibatch."""
-    crops = Crops(network())
     found = {}
     for chunk in chunks:
-        drawn = crops.drawn(chunk, [task])
+        drawn = drawn_moves(chunk, [task])
         for step, (rows, count) in enumerate(zip(chunk.index[:, 0], chunk.size[:, 0], strict=True)):
             for place in range(count):
                 key = int(chunk.epoch[step, 0]), int(rows[place])
@@ -114,35 +113,19 @@ def test_training_sees_the_moved_images(batch):
     net, given = network(), procedure(batch_size=batch, epochs=1)
     examples, tasks = problem()
     start = starts(net, given, tasks)
-    moved = examples.inputs.clone()
+    images = examples.inputs.clone()
     for task in tasks:
         drawn = kinds(halves(task.rng.at(epoch=0).key(CROPS)), task.rows)
         for row, kind in zip(task.rows, drawn, strict=True):
             image = cropped(examples.inputs[row].view(SHAPE).numpy(), int(kind))
-            moved[row] = torch.from_numpy(image.copy()).flatten()
+            images[row] = torch.from_numpy(image.copy()).flatten()
     found = train(net, examples, tasks, given, start)
     plain = replace(given, augment="none")
-    wanted = train(net, replace(examples, inputs=moved), tasks, plain, start)
+    wanted = train(net, replace(examples, inputs=images), tasks, plain, start)
     assert all(np.array_equal(found.tensors[name], wanted.tensors[name]) for name in start)
     assert np.array_equal(found.loss, wanted.loss)
     still = train(net, examples, tasks, plain, start)
     assert not np.array_equal(found.tensors["weight0"], still.tensors["weight0"])
-
-
-@pytest.mark.parametrize("batch", [4, None])
-@pytest.mark.parametrize("path", ["grouped", "loop"])
-def test_bytes_do_not_depend_on_the_company(path, batch):
-    net, given = network(), procedure(batch_size=batch)
-    examples, tasks = problem()
-    start = starts(net, given, tasks)
-    whole = train(net, examples, tasks, given, start, path=path)
-    for j, task in enumerate(tasks):
-        own = {k: v[[j]] for k, v in start.items()}
-        alone = train(net, examples, [task], given, own, path=path)
-        for name, value in alone.tensors.items():
-            gap = np.abs(whole.tensors[name][j] - value[0]).max()
-            # grouped convolutions round by their number of groups
-            assert gap == 0 if path == "loop" else gap < 1e-5
 
 
 def test_only_images_are_moved():

@@ -7,7 +7,7 @@ row, whose input is always 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,10 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Affine, Arrays, Convolution2d
 from fedrepro.networks.network import Network
-from fedrepro.networks.torch_modules import ModuleNetwork
+from fedrepro.networks.torch_modules import TRIED, ModuleNetwork
 
 if TYPE_CHECKING:
     import torch
-
-TRIED = 3  # examples that a module is tried with
 
 
 @dataclass(frozen=True)
@@ -117,20 +115,13 @@ def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, A
     ]
 
 
-def called_on(given: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Tensor:
-    """Return a layer's input from the positional and keyword arguments of its call."""
-    return given[0] if given else named["input"]  # type: ignore[no-any-return]
-
-
 @lru_cache(32)
 def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
     import torch
 
     found: dict[str, LayerMatrix] = {}
 
-    def note(
-        weight: str, bias: str | None, part: Any, given: Any, named: Any, out: torch.Tensor
-    ) -> None:
+    def note(weight: str, bias: str | None, part: Any, given: Any, out: torch.Tensor) -> None:
         linear = isinstance(part, torch.nn.Linear)
         rows = len(out) % TRIED if linear and out.dim() == 2 else len(out) - TRIED
         if rows or not (linear or out.dim() == 4):
@@ -143,7 +134,7 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         found[weight] = LayerMatrix(weight, bias, kernel, linear, places)
 
     hooks = [
-        part.register_forward_hook(partial(note, weight, bias), with_kwargs=True)
+        part.register_forward_hook(partial(note, weight, bias))
         for weight, bias, part in parts_with_matrices(network)
     ]
     try:

@@ -236,18 +236,11 @@ class MaxPool(Plain):
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         from torch.nn.functional import max_pool2d
 
-        if run.convolution == "unfolded":  # models and examples lie one after another
-            out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
-            if run.keep:
-                chosen = argmax.view(*x.shape[:2], *argmax.shape[1:])
-                run.chosen = Pooled(chosen, tuple(x.shape[-2:]))
-            return out.view(*x.shape[:2], *out.shape[1:])
-        if not run.keep:
-            return split_models(max_pool2d(join_models(x), 2), len(x))
-        pooled = max_pool2d(join_models(x), 2, return_indices=True)
-        out, argmax = (split_models(part, len(x)) for part in pooled)
-        run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
-        return out
+        out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
+        if run.keep:
+            chosen = argmax.view(*x.shape[:2], *argmax.shape[1:])
+            run.chosen = Pooled(chosen, tuple(x.shape[-2:]))
+        return out.view(*x.shape[:2], *out.shape[1:])
 
 
 @dataclass(frozen=True)

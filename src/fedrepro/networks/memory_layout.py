@@ -135,7 +135,7 @@ class Rows:
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
             if name in tensors:
-                view[...] = tensors[name].detach().numpy().reshape(view.shape)
+                view[...] = tensors[name].detach().cpu().numpy().reshape(view.shape)
         return weights
 
 

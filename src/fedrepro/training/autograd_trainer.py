@@ -15,14 +15,12 @@ from torch.nn import functional
 
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError
-from fedrepro.networks.layers import MARGIN, Convolution2d, Pass, Variational
-from fedrepro.networks.network import Network
+from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Shape, Variational
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import GaussianPrior, TermInputs
 from fedrepro.training.minibatches import (
     CROPS,
-    KINDS,
     NOISE,
     Chunk,
     Task,
@@ -35,7 +33,6 @@ from fedrepro.training.optimiser_steps import Layout, new_memory, optimiser_step
 from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,
-    LazyGpuTensors,
     Procedure,
     TrainedModels,
 )
@@ -48,9 +45,8 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int, rows: int) -> int:
     """Return how many models to train at once on minibatches of `rows`: 1 on a CPU.
 
-    On a GPU these are nearly equal groups of as many as its memory holds. They may fill half of
-    this process's share of all memory, not only of what is free, so that a resumed run forms equal
-    groups.
+    On a GPU nearly equal groups may fill half of this process's share of all memory, not only of
+    what is free, so that a resumed run forms equal groups.
     """
     if device.type != "cuda":
         return 1
@@ -82,11 +78,10 @@ class AutogradTrainer:
         self.network, self.settings = procedure.network, procedure.settings
         self.device, self.dtype = examples.inputs.device, examples.dtype
         self.inner, self.outer = Layout(self.network.shapes), Layout(procedure.private)
-        # all examples of the largest client, without minibatches
-        self.rows = self.settings.batch_size or max(len(task.rows) for task in tasks)
-        self.block = block_size(procedure, self.device, len(tasks), self.rows)
+        self.block = block_size(procedure, self.device, len(tasks), self._rows(tasks))
         self.block = 1 if self.settings.patience else self.block
-        self.crops = Crops(self.network) if self.settings.augment != "none" else None
+        if self.settings.augment != "none":
+            require_images(self.network)
         drawn = any(isinstance(layer, Variational) for layer in self.network.layers)
         if drawn or any(isinstance(term, GaussianPrior) for term in procedure.losses):
             raise FedreproError(
@@ -103,7 +98,8 @@ class AutogradTrainer:
                 "an optimiser keeps its state between rounds in compiled steps alone: take device: "
                 "cpu, a network of fedrepro's layers, and terms of the loss that it knows"
             )
-        totals = np.array([task.total(self.rows, self.settings.epochs) for task in tasks])
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        totals = np.array([task.total(size, epochs) for task in tasks])
         order = np.argsort(-totals, kind="stable")
         for at in range(0, len(order), self.block):
             chosen = order[at : at + self.block]
@@ -116,10 +112,13 @@ class AutogradTrainer:
                 losses,
                 np.array([stopping.taken] if self.settings.patience else totals[chosen]),
                 torch.isfinite(self.flat).all(1).cpu().numpy(),
-                LazyGpuTensors(weights) if self.device.type != "cpu" else _arrays(weights),
+                _arrays(weights) if self.device.type == "cpu" else weights,
                 _arrays(private),
                 _arrays(self._views(self.summed)[0]) if self.keep else None,
             )
+
+    def _rows(self, tasks: Sequence[Task]) -> int:  # of a minibatch, or all of the largest client
+        return self.settings.batch_size or max(len(task.rows) for task in tasks)
 
     def _begin(self, tasks: list[Task], chosen: np.ndarray, given: InitialTensors) -> None:
         """Set up models `chosen`: weights `given`, the optimiser's state, random numbers."""
@@ -129,6 +128,7 @@ class AutogradTrainer:
             return torch.from_numpy(layout.pack(own))
 
         self.tasks, settings, inner = tasks, self.settings, self.inner.size
+        self.rows = self._rows(tasks)
         size = inner + self.outer.size
         self.flat = torch.zeros(len(chosen), size, dtype=self.dtype, device=self.device)
         self.flat[:, :inner] = packed(self.inner, given.start)
@@ -140,7 +140,7 @@ class AutogradTrainer:
         self.summed = torch.zeros_like(self.flat if self.keep else self.flat[:0])
         self.moments = new_memory(self.flat, settings)
         drawn = self.network.draws
-        self.noise = noise_of(tasks[0], self.rows, self.device) if drawn else None
+        self.noise = noise_of(tasks[0], settings.batch_size, self.device) if drawn else None
         weights, _ = self._views(self.flat)
         self.buffers = [weights[name] for name in self.network.buffers]
 
@@ -166,13 +166,15 @@ class AutogradTrainer:
         index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
         counts = torch.arange(self.rows, device=self.device) < size.unsqueeze(-1)
         weights = counts.to(self.dtype) / size.unsqueeze(-1).clamp_min(1)
-        moves = None if self.crops is None else self.crops.drawn(chunk, self.tasks).to(self.device)
+        moves = None
+        if self.settings.augment != "none":
+            moves = drawn_moves(chunk, self.tasks).to(self.device)
         losses = weights.new_zeros(len(index), len(self.tasks))
         for step, count in enumerate(chunk.active):
             weight = weights[step, :count]
             x, y = self.examples.gathered(index[step, :count])
-            if self.crops is not None and moves is not None:
-                x = self.crops.moved(x, moves[step, :count])
+            if moves is not None:
+                x = moved(x, moves[step, :count], self.network.shape)
             y = self.network.asked(x, y)
             loss, logits, gradient = self._gradient(chunk.first + step, x, y, weight)
             losses[step, :count] = loss
@@ -265,36 +267,25 @@ def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tenso
     return count
 
 
-class Crops:
-    """Data augmentation of training images of several models: random crops, mirror images."""
+def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
+    """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
+    moves = np.zeros_like(chunk.index)
+    for i, task in enumerate(tasks):
+        epochs = chunk.epoch[:, i]
+        for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
+            key, steps = task.rng.at(epoch=int(epoch)).key(CROPS), epochs == epoch
+            moves[steps, i] = kinds(halves(key), chunk.index[steps, i])
+    return torch.from_numpy(moves)
 
-    def __init__(self, network: Network) -> None:
-        require_images(network)
-        self.channels, height, width = network.shape
-        places = np.arange(height * width).reshape(height, width)
-        around = np.pad(places, MARGIN, constant_values=height * width)
-        crops = np.lib.stride_tricks.sliding_window_view(around, (height, width))
-        # each output pixel's source pixel, for each flip and shift
-        sources = np.stack([crops, crops[..., ::-1]]).reshape(KINDS, -1)
-        self.sources = torch.from_numpy(sources)
 
-    def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
-        moves = np.zeros_like(chunk.index)
-        for i, task in enumerate(tasks):
-            epochs = chunk.epoch[:, i]
-            for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
-                key, steps = task.rng.at(epoch=int(epoch)).key(CROPS), epochs == epoch
-                moves[steps, i] = kinds(halves(key), chunk.index[steps, i])
-        return torch.from_numpy(moves)
-
-    def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift images `x` (A, B, D) of A models by codes (A, B), with zeros around."""
-        pixels = functional.pad(x.reshape(-1, self.channels, x.shape[-1] // self.channels), (0, 1))
-        self.sources = self.sources.to(x.device)
-        source = self.sources[kind.reshape(-1)]
-        taken = pixels.gather(2, source.unsqueeze(1).expand(-1, self.channels, -1))
-        return taken.view(x.shape)
+def moved(x: torch.Tensor, kind: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """Flip and shift images `x` (A, B, D) of `shape` by codes `kind` (A, B), with zeros around."""
+    flip, shift = kind.flatten() // SHIFTS**2, kind.flatten() % SHIFTS**2
+    images = functional.pad(x.reshape(-1, *shape), [MARGIN] * 4)
+    crops = images.unfold(2, shape[1], 1).unfold(3, shape[2], 1)
+    each = torch.arange(len(images), device=x.device)
+    taken = crops[each, :, shift // SHIFTS, shift % SHIFTS]
+    return torch.where(flip.bool()[:, None, None, None], taken.flip(-1), taken).view(x.shape)
 
 
 STRIDE = 0x9E3779B97F4A7C15  # of Weyl sequences: consecutive steps get seeds far apart
@@ -325,7 +316,7 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        return self.stream.random_raw(models).tolist()
+        return [int(seed) for seed in self.stream.random_raw(models)]
 
 
 class BlockNoise:

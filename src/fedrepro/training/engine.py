@@ -1,8 +1,7 @@
 """The training engine: trains one model per client, and returns all models or their mean.
 
-On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
-of a client's weights cannot depend on others. Networks that these do not know are differentiated
-automatically (`autograd_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
+On the CPU networks go one after another through compiled steps (`compiled_steps.py`). Networks that
+these do not know are differentiated automatically (`autograd_trainer.py`), on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
-    LazyGpuTensors,
     Procedure,
     Settings,
     TrainedModels,
@@ -124,7 +122,7 @@ def train(
     def keep(part: TrainedModels, finite: np.ndarray) -> None:
         for kept, made in ((tensors, part.tensors), (summed or {}, part.summed or {})):
             for name, value in kept.items():
-                value[part.chosen] = made[name]
+                value[part.chosen] = _on_cpu(made[name])
                 value[part.chosen[~finite]] = np.nan
 
     given = InitialTensors(start, private or {}, reference)
@@ -156,10 +154,10 @@ def train_and_average(
     def fold(part: TrainedModels, finite: np.ndarray) -> None:
         share, whole = np.array(weights)[part.chosen], np.flatnonzero(finite)
         for name, value in most.items():
-            np.maximum(value, part.tensors[name][finite].max(0, initial=0), out=value)
-        if isinstance(part.tensors, LazyGpuTensors):
-            on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
-            _add_on_gpu(summed, on_gpu, whole, share[finite])
+            found = _on_cpu(part.tensors[name])[finite]
+            np.maximum(value, found.max(0, initial=0), out=value)
+        if not isinstance(next(iter(part.tensors.values())), np.ndarray):
+            _add_on_gpu(summed, part.tensors, whole, share[finite])
             return
         for i in whole:  # one by one, in an order that does not depend on the block
             for name, value in summed.items():
@@ -180,11 +178,16 @@ def _add_on_gpu(
     """Add sum_i weights[i] · (model models[i] of `tensors`) to `total`, computed on the GPU."""
     import torch
 
-    for name, value in tensors.items():
+    for name, added in total.items():
+        value = tensors[name]
         if len(models) < len(value):
             value = value[torch.from_numpy(models).to(value.device)]
         share = torch.from_numpy(weights).to(value)
-        total[name][0] += torch.tensordot(share, value, dims=1).cpu().numpy()
+        added[0] += torch.tensordot(share, value, dims=1).cpu().numpy()
+
+
+def _on_cpu(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else np.asarray(value.cpu())
 
 
 def _run(

@@ -132,8 +132,7 @@ class GaussianPrior(Term):
 
     A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
     number of examples; "run": that of all minibatches between two exchanges of models. sd: the
-    prior is N(0, sd²) for every weight; if None, q as received. Its gradient is written out in
-    `step_arrays_and_losses.py`. Source: P2P, eq. (8).
+    prior is N(0, sd²) for every weight; if None, q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -145,6 +144,9 @@ class GaussianPrior(Term):
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
         """Return the KL's weight / n: by `over`, n is `examples` or minibatches * batch_size."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
+
+    def loss(self, look: TermInputs) -> torch.Tensor:
+        raise NotImplementedError("its gradient is written out in step_arrays_and_losses.py")
 
 
 def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:

@@ -71,8 +71,7 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
     """Yield minibatches of models that train together, those with most steps first, as `Chunk`s.
 
-    Short minibatches are filled up, so that shapes, and with them rounding, do not depend on which
-    models train together.
+    Short ones are filled up, so that rounding does not depend on which models train together.
     """
     totals = np.array([task.total(batch_size, epochs) for task in tasks])
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))

@@ -96,10 +96,9 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
+    """Compute and check the mixing matrix W of a configured graph of N `clients`: float64 (N, N).
 
-    `graph` is a registered graph function with its parameters, `clients` is N, `rng` the key of
-    random graphs. W_ij is node i's weight for what node j sends.
+    W_ij is node i's weight for what node j sends; `rng` is the key of random graphs.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -109,8 +108,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
     `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
-    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, 2004, section
-    4.2.
+    = 1 / max(d_i, d_j). Source: Xiao and Boyd, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops

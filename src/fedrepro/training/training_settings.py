@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from fedrepro.networks.network import Init, Network
 from fedrepro.training.examples import Arrays
 from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm, perturbs
 from fedrepro.training.minibatches import Task
-
-if TYPE_CHECKING:
-    import torch
 
 Augment = Literal["none", "crop_flip"]
 
@@ -126,29 +123,17 @@ class TrainedModels:
     """Weights and losses of m models whose training has finished, valid until the next group.
 
     chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
-    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors,
-    private (of loss terms) and summed (gradients over steps): (m, *shape).
+    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors (on a
+    GPU those of torch), private (of loss terms) and summed (gradients over steps): (m, *shape).
     """
 
     chosen: np.ndarray
     losses: np.ndarray
     taken: np.ndarray
     finite: np.ndarray
-    tensors: Arrays
+    tensors: Mapping[str, Any]
     private: dict[str, np.ndarray]
     summed: dict[str, np.ndarray] | None
-
-
-class LazyGpuTensors(dict[str, np.ndarray]):
-    """Arrays of tensors on a GPU by name, each copied to the CPU when first read."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__()
-        self.tensors = tensors
-
-    def __missing__(self, name: str) -> np.ndarray:
-        self[name] = self.tensors[name].cpu().numpy()
-        return self[name]
 
 
 class EarlyStopping:

@@ -92,8 +92,7 @@ class Clients:
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one client's validation examples: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". FedreproError says that the
-        client has none.
+        A method must declare the need "client_validation_examples".
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -287,8 +286,7 @@ class Clients:
     def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
 
-        For a model that the server made: clients that lack it receive it. Returns float32 (1,
-        *shape).
+        Clients that lack these weights receive them. Returns float32 (1, *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 

@@ -19,7 +19,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
-    called_on,
     layer_matrices,
     parts_with_matrices,
     tensors_of_matrices,
@@ -89,12 +88,11 @@ class BodyMoments:
         return found
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients through the convolutions; return sums for Fisher information.
+        """Backpropagate gradients through the convolutions; return a matrix for each.
 
         `errors` are gradients (n, C · H · W) by the outputs of `look`, an array for each label y.
-        Returns a matrix for each convolution, summed over labels, examples and positions: g gᵀ
-        (outputs, outputs) of gradients g by its output, or with `squares` its weights' squared
-        gradients (inputs, outputs).
+        The matrix is g gᵀ of gradients g by its output, or with `squares` its weights' squared
+        gradients (inputs, outputs), summed over labels, examples and positions.
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -197,7 +195,7 @@ def input_moments(
 
     Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
     all; tensors of layers above these are not needed. With `only`, a layer that a module calls
-    several times is seen at its first call, since later ones depend on layers above it.
+    several times is seen at its first call.
     """
     import torch
 
@@ -331,10 +329,9 @@ def _run_layers(
     moments: bool,
     calls: Calls,
 ) -> torch.Tensor:
-    """Run `layers`, (layer, names of its tensors), on their input x (n, D); return the logits.
+    """Run `layers` on their input x; note inputs and outputs in `calls`; return logits (1, n, K).
 
-    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
-    ends at the last of these layers, and returns its input.
+    For `moments` the run ends at the last layer of `calls`, and returns its input.
     """
     x = x.unsqueeze(0)
     for layer, names in layers:
@@ -358,24 +355,23 @@ class _ReachedError(Exception):
 def _run_module(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run a torch module on x (n, D); return the logits (1, n, K).
+    """Run a torch module on x (n, D); note inputs and outputs in `calls`; return logits (1, n, K).
 
-    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
-    ends when all have been called, and returns x.
+    For `moments` the run ends when all layers of `calls` have been called, and returns x.
     """
 
-    def note(weight: str, part: Any, given: Any, named: Any, out: torch.Tensor) -> torch.Tensor:
+    def note(weight: str, part: Any, given: Any, out: torch.Tensor) -> torch.Tensor:
         if weight not in calls:
             return out
         if not (moments or out.requires_grad):
             out.requires_grad_()
-        calls[weight].append((part, called_on(given, named).detach(), out))
+        calls[weight].append((part, given[0].detach(), out))
         if moments and all(calls.values()):
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own
 
     hooks = [
-        part.register_forward_hook(partial(note, weight), with_kwargs=True)
+        part.register_forward_hook(partial(note, weight))
         for weight, _, part in parts_with_matrices(network)
     ]
     whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
@@ -394,9 +390,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one
-    for each label y, times √p(y), so that their squares add up to the expectation. With `body` the
-    layers are those above it, and the third item lists gradients (n, D) by the body's outputs.
+    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one for
+    each label y, times √p(y). With `body` the layers are those above it, and the third item lists
+    gradients (n, D) by the body's outputs.
     """
     import torch
 

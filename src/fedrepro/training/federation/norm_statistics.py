@@ -46,10 +46,9 @@ def running_statistics(
 ) -> dict[str, np.ndarray]:
     """Measure a network's running statistics (means, variances of BatchNorm) again on examples.
 
-    Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
-    Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
-    of these over all such batches; other buffers stay. Source: K. Jordan et al., REPAIR, ICLR 2023,
-    section 4.
+    Returns float32 arrays (*shape) by tensor name, and the number of "examples". Each BatchNorm
+    keeps the average of means and variances of batches of up to 500 examples; other buffers stay.
+    Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
     """
     import torch
 
