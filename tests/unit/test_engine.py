@@ -255,16 +255,6 @@ def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
     assert (np.diff(active) <= 0).all()
 
 
-@drawn_by(st.integers(1, 50), st.integers(1, 9), st.integers(1, 40))
-def test_a_number_of_steps_is_the_beginning_of_whole_epochs(size, batch, steps):
-    whole = Task(np.arange(size), RngKey(0, 0, 0))
-    epochs = -(-steps // whole.per_epoch(batch))
-    (some,) = schedule([replace(whole, steps=steps)], batch, epochs=1)
-    (all_of_them,) = schedule([whole], batch, epochs)
-    assert np.array_equal(some.index, all_of_them.index[:steps])
-    assert np.array_equal(some.size, all_of_them.size[:steps])
-
-
 @drawn_by(st.lists(st.integers(1, 20), min_size=2, max_size=4), st.integers(1, 3))
 def test_packing_is_the_inverse_of_unpacking(sizes, models):
     layout = Layout(network_of_sizes(tuple(sizes)).shapes)

@@ -49,10 +49,10 @@ from fedrepro.networks.memory_layout import Convolutions, Images
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
+    """Copy an image, (C, H, W) flat, to input b of the lowest layer, as (H, W, C) inside zeros.
 
-    It becomes image b of the batch. `scale` is (divisor of pixels, its inverse), `move` (whether to
-    mirror, rows down and columns right to where it is cropped).
+    `scale` is (divisor of pixels, its inverse), `move` (whether to mirror, rows down and columns
+    right to where it is cropped).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -134,8 +134,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    This is the backward pass of `features`, whose output is x and whose buffers are `room`;
-    `errors`, (H · W · C, rows padded to 8s) flat, are the loss's gradients by x.
+    This is the backward pass of `features`, whose output is x; `errors`, (H · W · C, rows padded to
+    8s) flat, are the loss's gradients by x.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -263,8 +263,7 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate room.lower through a layer's pooling or ReLU to room.upper, for example b.
 
-    With pooling, room.chosen has the positions of maxima. Without, errors are 0 where the layer's
-    outputs are: x for the last layer, room.images for others.
+    Without pooling, errors are 0 where outputs are: x for the last layer, room.images for others.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)

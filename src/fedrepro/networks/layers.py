@@ -29,8 +29,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape, and its role, by which it is initialised.
 
-    role: weight, bias, table (embeddings of letters) or spread (of the posterior of a weight).
-    fan_in: number of inputs of each output. start: initial value of a tensor of the role "spread".
+    role: weight, bias, table (embeddings of letters) or spread (of a weight's posterior, whose
+    initial value is `start`). fan_in: number of inputs of each output.
     """
 
     shape: Shape

@@ -78,8 +78,7 @@ class Network:
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
         """Return each layer with its tensors' names, in order of evaluation.
 
-        A ReLU before max pooling is computed after it, on a quarter of the numbers; values and
-        gradients stay equal.
+        A ReLU before max pooling is computed after it, on a quarter of the numbers.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -294,8 +293,7 @@ def _start(
 def split(network: Network) -> tuple[Network, Network]:
     """Split a network: hidden layers, and the output layer with dropout before it (weight0, bias0).
 
-    Raises:
-        FedreproError: the network does not end in a fully connected layer.
+    FedreproError says that the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(

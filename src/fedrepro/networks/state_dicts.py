@@ -121,10 +121,8 @@ def unstack(
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
     `layers` are the layers' names, by default as in an `nn.Sequential` or the user's module
-    `model`. `widths` are each network's hidden units, if these vary.
-
-    Raises:
-        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
+    `model`. `widths` are each network's hidden units, if these vary. FedreproError says that
+    `model` has a layer that cannot be written, or that the number of names differs.
     """
     import torch
 
@@ -288,7 +286,7 @@ def _require_fit(
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, whose tensors have the prefix of their member.
+    """Several architectures as one network, whose tensors have the number of their member first.
 
     Tensors of other members are zeros; one more tensor tells which member a model is.
     """
@@ -339,10 +337,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different `models` into one mixed network.
-
-    Names of tensors begin with "k.", the number of the model; see `MixedNetwork`.
-    """
+    """Stack state dicts of clients with different `models` into one `MixedNetwork`."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

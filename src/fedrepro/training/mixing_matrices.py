@@ -210,7 +210,7 @@ def read_graph(path: Path) -> list[list[float]]:
             rows: list[list[float]] = np.loadtxt(path, delimiter=",", ndmin=2).tolist()
     except (OSError, ValueError, UserWarning) as error:
         raise FedreproError(
-            f"{path} is no matrix ({one_line(error)}): write a line for each node, as 0.25,0.75"
+            f"{path} is not a matrix ({one_line(error)}): write a line for each node, as 0.25,0.75"
         ) from None
     return rows
 
