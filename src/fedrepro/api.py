@@ -45,8 +45,6 @@ NEEDS = {
     "client_training": "clients that train again after they have sent their models",
     "client_evaluation": "candidate weights evaluated by the clients on their training examples",
     "client_validation": "candidate weights evaluated by the clients on validation examples",
-    "client_inputs": "training inputs of single clients",
-    "client_labels": "training labels of single clients",
     "client_answers": "numbers that clients compute on their own examples and send",
     "client_validation_examples": "validation examples of single clients, on which the clients "
     "work by themselves",

@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from fedrepro.core.rng import RngKey
 from fedrepro.training import autograd_trainer, engine
-from fedrepro.training.autograd_trainer import noise_of
+from fedrepro.training.autograd_trainer import ModelNoise
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task, epoch_order
+from fedrepro.training.minibatches import Task, epoch_order, normal_pairs
 
 
 def clients_of(sizes, numbers, classes, dtype=torch.float32):
@@ -42,6 +42,16 @@ def train(*given, path=None, block=None, **more):
         return engine.train(*given, **more)
 
 
+class Noise(ModelNoise):
+    """What a step draws: masks, and normal numbers, pairs from a table at random places."""
+
+    def normal(self, like):
+        pairs, kind = -(-like.numel() // 2), like.numpy().dtype
+        places = self.stream.random_raw(-(-pairs // 4)).view(np.uint16)[:pairs]
+        drawn = np.take(normal_pairs(kind), places).view(kind)[: like.numel()]
+        return torch.from_numpy(drawn).view(like.shape)
+
+
 def mlp(w, x, noise, layers, dropout=0.0, batch=8):
     for i in range(layers):
         x = x @ w[f"weight{i}"] + w.get(f"bias{i}", 0)
@@ -59,7 +69,7 @@ def variational(w, x, noise, layers):
         drawn = {}
         for part in ("weight", "bias"):
             mean, spread = w[f"{part}{i}"], w[f"{part}{i}_spread"]
-            drawn[part] = mean + functional.softplus(spread) * noise.normal(mean[None])[0]
+            drawn[part] = mean + functional.softplus(spread) * noise.normal(mean.detach())
         x = x @ drawn["weight"] + drawn["bias"]
         x = torch.relu(x) if i < layers - 1 else x
     return x
@@ -110,7 +120,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
     dtype = examples.dtype
     first = {k: torch.tensor(v).to(dtype) for k, v in start.items()}
     weights = {k: v.clone().requires_grad_() for k, v in first.items()}
-    lr = settings.lr if task.lr is None else task.lr
+    lr = settings.lr
     if settings.optimiser == "adam":
         optimiser = torch.optim.Adam(
             weights.values(), lr=lr, weight_decay=settings.l2, amsgrad=settings.amsgrad
@@ -119,7 +129,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         optimiser = torch.optim.SGD(
             weights.values(), lr=lr, weight_decay=settings.l2, momentum=settings.momentum
         )
-    noise = noise_of([task], settings.batch_size, torch.device("cpu")) if random else None
+    noise = Noise(task, settings.batch_size, torch.device("cpu")) if random else None
     steps = task.total(settings.batch_size, settings.epochs)
     right, accuracies = 0, []  # running training accuracy of the epoch, and of those that are over
     for step in range(steps):
@@ -127,7 +137,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         order = epoch_order(task, epoch)
         rows = torch.tensor(order[inside * settings.batch_size :][: settings.batch_size])
         if noise is not None:
-            noise.at(step, 1)
+            noise.at(step)
         x = examples.inputs[rows].to(dtype) / examples.scale
         logits, y = predict(weights, x, noise), examples.targets[rows]
         if logits.dim() == 3:  # after each character of a window, the next one

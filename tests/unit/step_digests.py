@@ -51,6 +51,9 @@ class Stored:
 
     array: np.ndarray
 
+    def cpu(self) -> Stored:
+        return self
+
     def numpy(self) -> np.ndarray:
         return self.array
 

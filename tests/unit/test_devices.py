@@ -19,7 +19,7 @@ from fedrepro.training.autograd_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.optimiser_steps import Layout
-from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 HOLD = """
 import sys, time
@@ -113,9 +113,8 @@ def test_a_gpu_that_is_not_there_is_a_sentence():
 GPU = torch.device("cuda")
 
 
-def procedure(model, shape, batch_size=64, terms=()):
-    spec = read_token("training", "sgd")
-    settings = settings_of(spec.component.spec({**spec.values, "batch_size": batch_size}))
+def procedure(model, shape, terms=()):
+    settings = settings_of(read_token("training", "sgd"))
     return Procedure(network_of(read_token("model", model), shape, 10), settings, terms)
 
 
@@ -123,9 +122,9 @@ def test_activations_are_those_of_a_step():
     lenet = procedure("cnn+channels~6@16+hidden~120@84+padding~valid", (3, 32, 32))
     convolutions = (6 + 75) * 28**2 + (16 + 150) * 10**2
     others = 6 * 28**2 + 6 * 14**2 + 16 * 10**2 + 16 * 5**2 + 2 * (120 + 84) + 10
-    assert activations(lenet) == 64 * (convolutions + others)
-    assert activations(procedure("logistic", (3, 2, 1), 8)) == 8 * 10
-    assert activations(procedure("logistic", (3, 2, 1), 8, [Entropy(0.1)])) == 2 * 8 * 10
+    assert activations(lenet, 64) == 64 * (convolutions + others)
+    assert activations(procedure("logistic", (3, 2, 1)), 8) == 8 * 10
+    assert activations(procedure("logistic", (3, 2, 1), [Entropy(0.1)]), 8) == 2 * 8 * 10
 
 
 @pytest.mark.parametrize("model", ["mlp+hidden~100", "cnn", "cnn+channels~6@16+hidden~120@84"])
@@ -137,27 +136,14 @@ def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
     size = Layout(given.network.shapes).size
     for share in (1, 8):
         monkeypatch.setenv("FEDREPRO_GPU_JOBS", str(share))
-        found = block_size(given, GPU, models)
+        found = block_size(given, GPU, models, 64)
         assert 1 <= found <= models
-        held = 4 * found * (3 * size + 2 * activations(given))
+        held = 4 * found * (3 * size + 2 * activations(given, 64))
         assert found == 1 or held <= memory / share / 2
-        assert block_size(given, GPU, 1) == 1
+        assert block_size(given, GPU, 1, 64) == 1
 
 
-def test_tensors_are_fetched_once_and_only_the_sum_of_some_models():
-    class Far(dict):
-        asked = 0
-
-        def __getitem__(self, name):
-            self.asked += 1
-            return super().__getitem__(name)
-
-    far = Far(a=torch.ones(2), b=torch.zeros(3))
-    found = LazyGpuTensors(far)
-    assert far.asked == 0
-    found["a"][0] = 7
-    assert found["a"].tolist() == [7, 1]
-    assert far.asked == 1
+def test_the_sum_of_some_models_alone_is_fetched():
     tensors = {"weight": torch.arange(6.0).reshape(3, 2)}
     tensors["weight"][1] = torch.nan
     total = {"weight": np.ones((1, 2), np.float32)}

@@ -197,8 +197,6 @@ def test_a_run_that_diverges_or_reports_what_nobody_declared_has_no_accuracy(fed
         (lambda c, s, rng: c.with_subset(lambda *_: np.arange(5)).gradients(s), "rounds"),
         (lambda c, s, rng: c.evaluate(s), "client_evaluation"),
         (lambda c, s, rng: c.evaluate(s, on="validation"), "client_validation"),
-        (lambda c, s, rng: c.inputs(0), "client_inputs"),
-        (lambda c, s, rng: c.labels(0), "client_labels"),
         (lambda c, s, rng: c.validation(0), "client_validation_examples"),
         (lambda c, s, rng: c.example_counts, "example_counts"),
         (lambda c, s, rng: c.label_counts, "label_counts"),

@@ -269,7 +269,7 @@ def test_a_diverging_client_is_one_sentence_and_no_more_than_minibatches_is_copi
     assert train(data, tmp_path, scenario=with_training("sgd+epochs~2+lr~1e20")) == 2
     said = capsys.readouterr().err.strip().split("\n")[-1]
     assert said.startswith("fedrepro: the loss of client ")
-    assert "is not finite at step" in said
+    assert "is not finite" in said
     assert "lower the learning rate" in said
     assert not (tmp_path / "local.parquet").exists()
     prepared = load_prepared(data / "data")

@@ -8,9 +8,9 @@ alone, with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
 padded to whole vectors. Functions share arguments: convs is the layout (`Convolutions`), c a
-layer's row of convs.layers, its fields f, room the buffers (`Images`); weights and
-gradient are a model and its gradient as flat arrays; an image begins at index `image` of
-room.images. Errors are the loss's gradients by the inputs or outputs of a layer.
+layer's row of convs.layers, its fields f, room the buffers (`Images`); weights and gradient are a
+model and its gradient as flat arrays; an image begins at index `image` of room.images. Errors are
+the loss's gradients by the inputs or outputs of a layer.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from fedrepro.networks.memory_layout import Convolutions, Images
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
+    """Copy an image, (C, H, W) flat, to input b of the lowest layer, as (H, W, C) inside zeros.
 
-    It becomes image b of the batch. `scale` is (divisor of pixels, its inverse), `move` (whether to
-    mirror, rows down and columns right to where it is cropped).
+    `scale` is (divisor of pixels, its inverse), `move` (whether to mirror, rows down and columns
+    right to where it is cropped).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -72,8 +72,7 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in the buffer room.images, linear outputs go to room.out, (H · W, C). Image follows
-    image, so that maps stay in the cache.
+    Inputs are in room.images. Image follows image, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -135,8 +134,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    This is the backward pass of `features`, whose output is x and whose buffers are `room`;
-    `errors`, (H · W · C, rows padded to 8s) flat, are the loss's gradients by x.
+    This is the backward pass of `features`, whose output is x; `errors`, (H · W · C, rows padded to
+    8s) flat, are the loss's gradients by x.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -160,10 +159,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernel gradients from `gradient` to room.turned, or the other way if `back`.
-
-    Only layers that list nonzero errors (LISTED) are concerned.
-    """
+    """Transpose kernel gradients of LISTED layers to room.turned, or the other way if `back`."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -178,9 +174,9 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List a pooled layer's nonzero errors, gradients of its linear outputs, in room.errors.
+    """List a pooled layer's nonzero errors, of its linear outputs, in room.errors.
 
-    room.lower has the errors of pooled outputs, room.chosen[noted:] the positions of maxima.
+    room.lower has those of pooled outputs, room.chosen[noted:] the positions of maxima.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -267,8 +263,7 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate room.lower through a layer's pooling or ReLU to room.upper, for example b.
 
-    With pooling, room.chosen has the positions of maxima. Without, errors are 0 where the layer's
-    outputs are: x for the last layer, room.images for others.
+    Without pooling, errors are 0 where outputs are: x for the last layer, room.images for others.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
@@ -386,27 +381,14 @@ CALLS = (products, elementary_functions, convolution_and_pooling, f)
 
 
 @partial(compiled, calls=CALLS)
-def record_convolutions(
-    convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
-) -> None:
-    """Compute all convolutions of inputs (N, D), kept in `room` for `add_moments`: x, flat."""
-    before = flush()
-    one = inputs.dtype.type(1)
-    for b in range(len(inputs)):
-        lay_image(convs, inputs[b], (one, one), (0, 0, 0), b, room)
-    features(convs, weights, len(inputs), room, x)
-    restore(before)
-
-
-@partial(compiled, calls=CALLS)
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k · k · C
-    numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C numbers,
-    padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    The inputs of number `layer` are in `room`, since `predict`, for `rows` examples; a window has K
+    = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C
+    numbers, padded to `width`; last the sum of all windows. `scratch` is equally large work space.
     """
     before = flush()
     c = convs.layers[layer]

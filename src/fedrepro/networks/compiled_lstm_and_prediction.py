@@ -80,9 +80,9 @@ def recurrent_of(
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
-    `rows` is how many examples are computed at once, `steps` how many letters a window has, `every`
-    whether each has a prediction or only the last one. `offsets` are where tensors begin in a
-    model: the embedding's table, then input weights, recurrent weights and biases of each layer.
+    `rows` examples are computed at once; `steps` and `every` are as in `Recurrent`. `offsets` are
+    where tensors begin in a model: the embedding's table, then input weights, recurrent weights and
+    biases of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -188,8 +188,7 @@ def backpropagate_through_time(
 ) -> None:
     """Add the gradients of embedding and LSTM layers to `gradient`.
 
-    `errors`, (units, padded rows), are the gradients of the loss with respect to x, `unrolled`'s
-    output.
+    `errors`, (units, padded rows), are the gradients of the loss by x, `unrolled`'s output.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -237,10 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace a layer's gates at time step t by the gradients of the gates' linear parts.
-
-    `layer` is the first row of the layer in room.gates.
-    """
+    """Replace gates at time step t of a layer, from row `layer`, by gradients of linear parts."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

@@ -29,8 +29,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape, and its role, by which it is initialised.
 
-    role: weight, bias, table (embeddings of letters) or spread (of the posterior of a weight).
-    fan_in: number of inputs of each output. start: initial value of a tensor of the role "spread".
+    role: weight, bias, table (embeddings of letters) or spread (of a weight's posterior, whose
+    initial value is `start`). fan_in: number of inputs of each output.
     """
 
     shape: Shape
@@ -50,9 +50,6 @@ class Noise(Protocol):
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
-
-    def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …)."""
 
     def seeds(self, models: int) -> list[int]:
         """Return a seed for each model, for torch modules that draw random numbers."""
@@ -173,15 +170,8 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map x with one random draw of the weights per model; in prediction with their means."""
-        from torch.nn.functional import softplus
-
-        drawn = {name: tensors[name] for name in ("weight", "bias")}
-        if run.noise is not None:
-            for name, mean in drawn.items():
-                deviation = softplus(tensors[f"{name}_spread"])
-                drawn[name] = mean + deviation * run.noise.normal(mean)
-        return Affine(self.units).forward(drawn, x, run)
+        """Map x with the means of the weights; compiled steps alone train."""
+        return Affine(self.units).forward(tensors, x, run)
 
 
 class Relu(Plain):
@@ -246,18 +236,11 @@ class MaxPool(Plain):
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         from torch.nn.functional import max_pool2d
 
-        if run.convolution == "unfolded":  # models and examples lie one after another
-            out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
-            if run.keep:
-                chosen = argmax.view(*x.shape[:2], *argmax.shape[1:])
-                run.chosen = Pooled(chosen, tuple(x.shape[-2:]))
-            return out.view(*x.shape[:2], *out.shape[1:])
-        if not run.keep:
-            return split_models(max_pool2d(join_models(x), 2), len(x))
-        pooled = max_pool2d(join_models(x), 2, return_indices=True)
-        out, argmax = (split_models(part, len(x)) for part in pooled)
-        run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
-        return out
+        out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
+        if run.keep:
+            chosen = argmax.view(*x.shape[:2], *argmax.shape[1:])
+            run.chosen = Pooled(chosen, tuple(x.shape[-2:]))
+        return out.view(*x.shape[:2], *out.shape[1:])
 
 
 @dataclass(frozen=True)

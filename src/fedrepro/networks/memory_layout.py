@@ -135,7 +135,7 @@ class Rows:
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
             if name in tensors:
-                view[...] = tensors[name].detach().numpy().reshape(view.shape)
+                view[...] = tensors[name].detach().cpu().numpy().reshape(view.shape)
         return weights
 
 
@@ -163,8 +163,7 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return the memory layout of convolutions or LSTMs, and buffers for `rows` examples.
 
-    `offsets` are where tensors begin in the model's flat array, by name; `matched` adds a buffer
-    for representation matching.
+    `offsets` are where tensors begin in the model, by name; `matched` is as in `convolutions_of`.
     """
     if parts.convolutions:
         kernels = [offsets[f"weight{k}"] for k in range(parts.below)]
@@ -295,8 +294,8 @@ def convolutions_of(
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and work buffers for compiled code.
 
-    `rows` is how many examples are computed at once, `offsets` where each kernel begins in the
-    model's flat array. `matched` adds the buffer `extra`, for representation matching.
+    `rows` examples are computed at once; `offsets` are where each kernel begins in the model.
+    `matched` adds the buffer `extra`, for representation matching.
     """
     # Numba takes half a second to import
     from fedrepro.core.portable_ops.convolution_and_pooling import (

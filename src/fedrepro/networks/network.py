@@ -78,8 +78,7 @@ class Network:
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
         """Return each layer with its tensors' names, in order of evaluation.
 
-        A ReLU before max pooling is computed after it, on a quarter of the numbers; values and
-        gradients stay equal.
+        A ReLU before max pooling is computed after it, on a quarter of the numbers.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -294,8 +293,7 @@ def _start(
 def split(network: Network) -> tuple[Network, Network]:
     """Split a network: hidden layers, and the output layer with dropout before it (weight0, bias0).
 
-    Raises:
-        FedreproError: the network does not end in a fully connected layer.
+    FedreproError says that the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
@@ -310,21 +308,7 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Arrays) -> Network:
-    """Return the fully connected ReLU layers with tensors `body`, (1, *shape), on `inputs` numbers.
-
-    Raises:
-        FedreproError: `body` is not a chain of such layers on these inputs.
-    """
-    width, widths = inputs, []
-    for place in range(max(1, len(body) // 2)):
-        weight, bias = (body.get(f"{name}{place}") for name in ("weight", "bias"))
-        if weight is None or bias is None or weight.shape != (1, width, bias.shape[-1]):
-            shapes = {name: value.shape for name, value in body.items()}
-            raise FedreproError(
-                f"hidden layers {shapes} are not fully connected layers of one network on {inputs} "
-                "inputs: give weight0 (1, inputs, units), bias0 (1, units), weight1 and so on"
-            )
-        width = bias.shape[-1]
-        widths.append(width)
+    """Return the ReLU layers with tensors weight0 (1, inputs, units), bias0 and so on of `body`."""
+    widths = (body[f"bias{place}"].shape[-1] for place in range(len(body) // 2))
     network = dense((inputs, *widths, 1))
     return replace(network, layers=network.layers[:-1])

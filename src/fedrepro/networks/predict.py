@@ -52,8 +52,8 @@ def predict_belief(
 ) -> torch.Tensor:
     """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
-    `tensors` are means and spreads of weights, drawn `samples` times by `rng`; P is 1 but for
-    texts. Source: P2P (Lalitha et al., 2019), section 5.2, which does not give the number of draws.
+    Weights are drawn `samples` times by `rng`; P is 1 but for texts. Source: P2P, section 5.2,
+    which does not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,6 @@ from fedrepro.networks.module_state_dicts import (
     StateForm,
     array_of,
     stacked_module,
-    unprefixed,
 )
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
@@ -61,8 +59,6 @@ def stack(
     Shapes may differ between clients in hidden widths alone.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
-    if not named:
-        raise FedreproError("no state dicts are given: give one for each client")
     for key in CHECKPOINT:
         state_dicts = [
             s[key] if isinstance(s, Mapping) and isinstance(s.get(key), Mapping) else s
@@ -75,9 +71,6 @@ def stack(
         if not shape:
             raise _without_shape(named[0], model)
         return stacked_module(state_dicts, model, shape, named)
-    cut = [unprefixed(state)[-1] for state in state_dicts]
-    if len({prefix for prefix, _ in cut}) > 1:  # of some clients alone
-        state_dicts = [inner for _, inner in cut]
     clients = [_layers(state, layers, at) for state, at in zip(state_dicts, named, strict=True)]
     first, dense = clients[0], all(one.weight.ndim == 2 for one in clients[0])
     for own, where in zip(clients[1:], named[1:], strict=True):
@@ -128,10 +121,8 @@ def unstack(
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
     `layers` are the layers' names, by default as in an `nn.Sequential` or the user's module
-    `model`. `widths` are each network's hidden units, if these vary.
-
-    Raises:
-        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
+    `model`. `widths` are each network's hidden units, if these vary. FedreproError says that
+    `model` has a layer that cannot be written, or that the number of names differs.
     """
     import torch
 
@@ -249,14 +240,6 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
                 f"{where}: layer '{name}' has a weight {weight.shape} and {len(bias)} biases: if "
                 "it is stored as (in, out), transpose it"
             )
-    for below, above in pairwise(found):
-        gives, takes = len(below.weight), int(above.weight.shape[1])
-        maps = below.weight.ndim == 4 and above.weight.ndim == 2
-        if takes % gives if maps else takes != gives or below.weight.ndim != above.weight.ndim:
-            raise FedreproError(
-                f"{where}: layer '{below.name}' gives {gives} numbers and '{above.name}' takes "
-                f"{takes}; name the layers in their order (layers=…, --layers first,second)"
-            )
     return found
 
 
@@ -288,16 +271,13 @@ def _require_fit(
             "only fully connected layers and convolutions are read, and model "
             f"'{model.name}' has a layer {type(odd).__name__}"
         )
-    if ("bias0" in tensors) != (biased := "bias" in wanted[0][1]):
-        raise FedreproError(
-            f"{where}: its layers {'lack' if biased else 'have'} biases, and those of model "
-            f"'{model.token}' do not: say bias~{str(not biased).lower()} in the model"
-        )
     if {name: value.shape[1:] for name, value in tensors.items()} != network.shapes:
         shapes = [network.shapes[names["weight"]] for _, names in wanted]
         due = ", ".join(str(s if len(s) == 4 else s[::-1]) for s in shapes)
+        lacks = "" if "bias" in wanted[0][1] else " without bias"
         raise FedreproError(
-            f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}"
+            f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}{lacks}: "
+            "name the layers in their order (layers=…, --layers first,second), or another model"
         )
 
 
@@ -306,7 +286,7 @@ def _require_fit(
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, whose tensors have the prefix of their member.
+    """Several architectures as one network, whose tensors have the number of their member first.
 
     Tensors of other members are zeros; one more tensor tells which member a model is.
     """
@@ -357,10 +337,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different `models` into one mixed network.
-
-    Names of tensors begin with "k.", the number of the model; see `MixedNetwork`.
-    """
+    """Stack state dicts of clients with different `models` into one `MixedNetwork`."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

@@ -1,8 +1,7 @@
 """Any `torch.nn.Module` as a network.
 
-On the CPU one model is computed after another, on a GPU a block of them by `torch.vmap` where the
-module allows it. Networks of this package's layers are faster. Products are PyTorch's own, so bytes
-are those of one machine: origins say so (`core/provenance.py`).
+One model is computed after another, so networks of this package's layers are faster. Products are
+PyTorch's own, so bytes are those of one machine: origins say so (`core/provenance.py`).
 """
 
 from __future__ import annotations
@@ -133,11 +132,6 @@ class ModuleNetwork(Network):
         if self.module.training != (run.noise is not None):
             self.module.train(run.noise is not None)
         seeds = [None] * len(x) if run.noise is None else run.noise.seeds(len(x))
-        if len(x) > 1 and self.together:
-            with _seeded(seeds[0], x.device):
-                out: torch.Tensor = torch.vmap(self.of_one, randomness="different")({**tensors}, x)
-            run.record(out)
-            return out
         logits = []
         for model, seed in enumerate(seeds):
             held = {name: value[model] for name, value in tensors.items()}
@@ -151,7 +145,7 @@ class ModuleNetwork(Network):
                         f"{said} ({one_line(error)}): choose another batch_size"
                     ) from error
             logits.append(torch.nn.functional.pad(own, (0, 0, 0, len(x[model]) - count)))
-        out = torch.stack(logits)
+        out: torch.Tensor = torch.stack(logits)
         run.record(out)
         return out
 
@@ -176,20 +170,6 @@ class ModuleNetwork(Network):
                 kept[name].copy_(buffers[name])
         return logits
 
-    @cached_property
-    def together(self) -> bool:
-        """Return whether `torch.vmap` can compute several models at once with this module."""
-        import torch
-
-        if self.moving:
-            return False
-        pair = {name: torch.stack([value.float()] * 2) for name, value in self.tensors.items()}
-        try:
-            torch.vmap(self.of_one, randomness="different")(pair, torch.zeros(2, 1, *self.shape))
-        except Exception:  # a module may do anything that it does not know
-            return False
-        return True
-
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
@@ -198,29 +178,20 @@ class ModuleNetwork(Network):
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
             begun = self._tensors_of(self.make())
-        weights = {k: v.cpu().float().numpy().copy() for k, v in begun.items()}
-        if {name: value.shape for name, value in weights.items()} != self.shapes:
-            raise FedreproError(
-                "a module has other parameters each time that it is made: let shapes be the same"
-            )
-        return weights
+        return {k: v.cpu().float().numpy().copy() for k, v in begun.items()}
 
 
 def _require_trainable(name: str, made: torch.nn.Module) -> None:
     import torch
 
-    parameters = dict(made.named_parameters())
-    faults = [] if parameters else [" has no parameters, so that nothing can be trained"]
-    for key, value in parameters.items():
+    for key, value in made.named_parameters():
         if isinstance(value, torch.nn.UninitializedParameter):
-            faults.append(f": {key} has no shape yet, give its size")
-        elif not value.is_floating_point():
-            faults.append(f": {key} holds no floating-point numbers")
-        elif not value.requires_grad:
-            frozen = f": {key} is frozen (requires_grad=False), and here all parameters are trained"
-            faults.append(f"{frozen}; make it a buffer (register_buffer)")
-    if faults:
-        raise FedreproError(f"model '{name}'{faults[0]}")
+            raise FedreproError(f"model '{name}': {key} has no shape yet, give its size")
+        if not value.requires_grad:
+            raise FedreproError(
+                f"model '{name}': {key} is frozen (requires_grad=False), and here all parameters "
+                "are trained; make it a buffer (register_buffer)"
+            )
 
 
 def _tried(
@@ -264,7 +235,7 @@ def _tried(
         if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
             raise FedreproError(f"model '{name}' gives probabilities: leave out its last softmax")
         alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
-        before = torch.get_rng_state()
+        before, held = torch.get_rng_state(), dict(copied.named_buffers())
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
     if x._version:  # PyTorch counts writes
@@ -273,6 +244,11 @@ def _tried(
             "it work on a copy, as in x = x - 0.5, and without inplace=True in its first layer"
         )
     after = dict(copied.named_buffers())
+    for key in (key for key, value in held.items() if after[key] is not value):
+        raise FedreproError(
+            f"model '{name}' assigns {key} another tensor in training, which is lost: change it in "
+            f"place, as in self.{key}.copy_(…)"
+        )
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
     if not torch.allclose(scores, alone, NEAR, NEAR):
         raise FedreproError(
@@ -280,7 +256,7 @@ def _tried(
             "without running statistics does; take GroupNorm or LayerNorm"
         )
     outputs, products = zip(*sizes, strict=True)
-    network = ModuleNetwork(
+    return ModuleNetwork(
         shape,
         (OwnModule(classes, sum(outputs)),),  # type: ignore[arg-type]  # it has no forward
         "module",
@@ -291,23 +267,6 @@ def _tried(
         draws=drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR),
         moving=moving,
     )
-    if moving:
-        _require_in_place(name, network, x)
-    return network
-
-
-def _require_in_place(name: str, network: ModuleNetwork, x: torch.Tensor) -> None:
-    """Raise FedreproError if training replaces a buffer by a new tensor instead of changing it."""
-    import torch
-
-    before, after = ({k: v.clone().float() for k, v in network.tensors.items()} for _ in range(2))
-    with torch.no_grad(), _seeded(0, x.device):
-        network.module.train()
-        network.of_one(after, x)
-    for key in network.moving:
-        if torch.equal(before[key], after[key]):
-            said = f"model '{name}' assigns {key} another tensor in training, which is lost"
-            raise FedreproError(f"{said}: change it in place, as in self.{key}.copy_(…)")
 
 
 @contextmanager

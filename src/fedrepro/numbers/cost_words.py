@@ -15,8 +15,6 @@ SEEN = {
     "client_training": "clients train again",
     "client_evaluation": "clients evaluate models",
     "client_validation": "clients validate models",
-    "client_inputs": "inputs of clients",
-    "client_labels": "labels of clients",
     "client_answers": "",  # what is sent says more
     "client_validation_examples": "validation at clients",
     "public_examples": "labelled public sample",

@@ -37,8 +37,8 @@ from fedrepro.training.training_settings import settings_of
 
 # Needs of one-shot methods for which clients compute.
 AT_CLIENTS = {
-    *("client_training", "client_evaluation", "client_validation", "client_inputs"),
-    *("client_labels", "client_answers", "client_validation_examples"),
+    *("client_training", "client_evaluation", "client_validation"),
+    *("client_answers", "client_validation_examples"),
 }
 
 

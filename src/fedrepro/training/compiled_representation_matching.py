@@ -2,8 +2,7 @@
 
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero.
-Images lie as (H, W, C), with the edges that kernels reach
-over. Then the output image is replaced by the loss's gradient by it, image by image, in the cache.
+Images lie as (H, W, C), with the edges that kernels reach over.
 `p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads,
 `mine` the activations of the network that trains, `room` the buffers. A `source` is where a map
 finds its input: (array, offset, offset of the pooling's choices in mine.chosen).
@@ -48,11 +47,10 @@ from fedrepro.networks.memory_layout import Convolutions, Images, Parts
 class Maps(NamedTuple):
     """The matching maps f_j, which predict received activations, as arrays for compiled steps.
 
-    f_j is a transposed convolution of an activation of the network that trains. table: int64 (J,
-    FIELDS), of sizes and offsets; SOURCE and the like number its columns. places: where the
-    kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts of kernel
-    rows that fit registers: (kind: how many registers and rows, row of the kernel, first number in
-    it). shares (J,): factors of the maps' squared errors in the loss.
+    table: int64 (J, FIELDS), of sizes and offsets; SOURCE and the like number its columns. places:
+    where the kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts
+    of kernel rows that fit registers: (kind: how many registers and rows, row of the kernel, first
+    number in it). shares (J,): factors of the maps' squared errors in the loss.
     """
 
     table: Array
@@ -101,7 +99,7 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Build `Maps` of a network with the convolutions `parts` and `convs`, of type `dtype`.
+    """Build `Maps` of a network with the convolutions `parts` and `convs`.
 
     `pairs` are the (source, target) layers of each map, `shapes` and `offsets` those of the maps'
     tensors, by name, `shares` (J,) factors of the squared errors.
@@ -168,11 +166,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers for the matching maps `maps`.
-
-    `images` has the buffers of the network that trains. `x` is the size of the buffer of its affine
-    maps' inputs.
-    """
+    """Allocate buffers for `maps`; `x` numbers are the inputs of the network's affine maps."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -202,10 +196,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions, with `weights`, on the `rows` images of `mine`.
-
-    Outputs are written to room.x as (pixel, channel), and to room.shown as (channel, pixel).
-    """
+    """Run the received network's convolutions, with `weights`, on the `rows` images of `mine`."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)

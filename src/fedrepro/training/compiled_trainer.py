@@ -73,7 +73,7 @@ class CompiledTrainer:
         # a step is just w - lr · gradient, which need not be stored
         self.direct = bool(fused) and not (indirect or keep_gradients or procedure.weight_penalties)
         scale = self.dtype.type(examples.scale)
-        inputs, targets = examples.inputs.numpy(), examples.targets.numpy()
+        inputs, targets = examples.inputs.cpu().numpy(), examples.targets.cpu().numpy()
         self.data = compiled.Data(inputs, targets, scale, 1 / scale)
         self.net, body = self._net()
         self.model = self._model(keep_gradients)
@@ -132,7 +132,7 @@ class CompiledTrainer:
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
         """Train the model in the buffers; return losses of all steps, and how many steps count."""
         settings, loss_parts = self.procedure.settings, []
-        stopping, descent, done = EarlyStopping([task], settings), self._descent(task), 0
+        stopping, descent, done = EarlyStopping(task, settings), self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
             losses, crops = np.empty(len(some.ends) - 1), np.empty(0, np.int64)
             keys, places = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
@@ -154,18 +154,22 @@ class CompiledTrainer:
             loss_parts.append(losses)
             done += len(losses)
             if settings.patience:
-                stopping.see(done, np.array([right]))
-            if not np.isfinite(losses).all() or not stopping.running[0]:
+                stopping.see(done, right)
+            if not np.isfinite(losses).all() or stopping.over:
                 break
-        return np.concatenate(loss_parts), int(stopping.taken[0])
+        return np.concatenate(loss_parts), stopping.taken
 
     def _descent(self, task: Task) -> Any:
-        settings, number = self.procedure.settings, self.dtype.type
+        settings, number, share = self.procedure.settings, self.dtype.type, 0.0
+        for term in self.procedure.losses:
+            if isinstance(term, GaussianPrior) and settings.batch_size:
+                minibatches = task.total(settings.batch_size, settings.epochs)
+                share = term.share(len(task.rows), minibatches, settings.batch_size)
         adam = compiled.AMSGRAD if settings.amsgrad else compiled.ADAM
         return compiled.StepNumbers(
             compiled.SGD if settings.optimiser == "sgd" else adam,
             self.direct,
-            number(settings.lr if task.lr is None else task.lr),
+            number(settings.lr),
             number(settings.l2),
             number(settings.momentum),
             settings.beta1,
@@ -173,7 +177,7 @@ class CompiledTrainer:
             number(settings.eps),
             number(sum(term.pull for term in self.procedure.weight_penalties)),
             number(sum(term.shift for term in self.procedure.weight_penalties)),
-            number(self.procedure.shares([task])[0]),
+            number(share),
         )
 
     def _net(self) -> tuple[Any, Any]:
@@ -194,7 +198,7 @@ class CompiledTrainer:
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
         ]
         entropies = [
-            (term.coefficient, term.least, term.over == "minibatch")
+            (term.coefficient, term.least)
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
@@ -211,7 +215,7 @@ class CompiledTrainer:
             np.array(shares[images:], np.float64),
             given,
             self.dtype.type(1 - network.dropout),
-            np.array(entropies, np.float64).reshape(-1, 3),
+            np.array(entropies, np.float64).reshape(-1, 2),
             np.array(tensors, np.int64) if self.drawn else NOTHING,
             normal_pairs(self.dtype)
             if self.drawn
@@ -251,7 +255,6 @@ class CompiledTrainer:
             "turned": widest * across,
             "below": deep * across,
             "shift": rows,
-            "negative": rows,
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}

@@ -1,8 +1,7 @@
 """The training engine: trains one model per client, and returns all models or their mean.
 
-On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
-of a client's weights cannot depend on others. Networks that these do not know are differentiated
-automatically (`autograd_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
+On the CPU networks go one after another through compiled steps (`compiled_steps.py`). Networks that
+these do not know are differentiated automatically (`autograd_trainer.py`), on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
@@ -24,7 +23,6 @@ from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
-    LazyGpuTensors,
     Procedure,
     Settings,
     TrainedModels,
@@ -42,29 +40,24 @@ class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
     private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
-    all losses and final weights are. failed_at: the first step, from 0, with a loss that is not
-    finite, or -1. loss: mean cross-entropy over minibatches, without added terms, or NaN. steps:
-    steps taken. seconds: for all models. places: models' random keys.
+    all losses and final weights are. loss: mean cross-entropy over minibatches, without added
+    terms, or NaN. steps: steps taken. seconds: for all models. places: models' random keys.
     """
 
     private: dict[str, np.ndarray]
     finite: np.ndarray
-    failed_at: np.ndarray
     loss: np.ndarray
     steps: np.ndarray
     seconds: float
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these results, or raise FedreproError with client, trial, step of a bad model."""
-        bad = np.flatnonzero(~self.finite)
-        if len(bad):
-            # of those whose weights alone are not finite the loss would have failed next
-            at = np.where(self.failed_at < 0, self.steps, self.failed_at)[bad]
-            rng = self.places[bad[at.argmin()]]
+        """Return these results, or raise FedreproError with client and trial of a bad model."""
+        if not self.finite.all():
+            rng = self.places[self.finite.argmin()]
             raise FedreproError(
-                f"the loss of client {rng.client} in trial {rng.trial} is not finite at step "
-                f"{int(at.min()) + 1}; lower the learning rate (lr), or check its inputs"
+                f"the loss of client {rng.client} in trial {rng.trial} is not finite; lower the "
+                "learning rate (lr), or check its inputs"
             )
         return self
 
@@ -129,7 +122,7 @@ def train(
     def keep(part: TrainedModels, finite: np.ndarray) -> None:
         for kept, made in ((tensors, part.tensors), (summed or {}, part.summed or {})):
             for name, value in kept.items():
-                value[part.chosen] = made[name]
+                value[part.chosen] = _on_cpu(made[name])
                 value[part.chosen[~finite]] = np.nan
 
     given = InitialTensors(start, private or {}, reference)
@@ -161,10 +154,10 @@ def train_and_average(
     def fold(part: TrainedModels, finite: np.ndarray) -> None:
         share, whole = np.array(weights)[part.chosen], np.flatnonzero(finite)
         for name, value in most.items():
-            np.maximum(value, part.tensors[name][finite].max(0, initial=0), out=value)
-        if isinstance(part.tensors, LazyGpuTensors):
-            on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
-            _add_on_gpu(summed, on_gpu, whole, share[finite])
+            found = _on_cpu(part.tensors[name])[finite]
+            np.maximum(value, found.max(0, initial=0), out=value)
+        if not isinstance(next(iter(part.tensors.values())), np.ndarray):
+            _add_on_gpu(summed, part.tensors, whole, share[finite])
             return
         for i in whole:  # one by one, in an order that does not depend on the block
             for name, value in summed.items():
@@ -185,11 +178,16 @@ def _add_on_gpu(
     """Add sum_i weights[i] · (model models[i] of `tensors`) to `total`, computed on the GPU."""
     import torch
 
-    for name, value in tensors.items():
+    for name, added in total.items():
+        value = tensors[name]
         if len(models) < len(value):
             value = value[torch.from_numpy(models).to(value.device)]
         share = torch.from_numpy(weights).to(value)
-        total[name][0] += torch.tensordot(share, value, dims=1).cpu().numpy()
+        added[0] += torch.tensordot(share, value, dims=1).cpu().numpy()
+
+
+def _on_cpu(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else np.asarray(value.cpu())
 
 
 def _run(
@@ -206,30 +204,28 @@ def _run(
     For each group of models that finishes, take(models, bool array: which are finite) is called.
     """
     began, count = time.perf_counter(), len(tasks)
-    check_tasks(procedure, tasks, given, memory is not None)
+    _require_trainable(procedure, tasks, memory is not None)
+    kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     trainer: CompiledTrainer | AutogradTrainer
     if is_compiled(procedure, examples.inputs.device.type):
         from fedrepro.training.compiled_trainer import CompiledTrainer
 
         trainer = CompiledTrainer(procedure, examples, keep_gradients)
+        if kept == {}:  # it is zero to begin with
+            names = procedure.settings.remembered
+            kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
+            kept["steps"] = np.zeros(count, np.int64)
     else:
         from fedrepro.training.autograd_trainer import AutogradTrainer
 
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
-    kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
-    if kept == {}:  # it is zero to begin with
-        names = procedure.settings.remembered
-        kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
-        kept["steps"] = np.zeros(count, np.int64)
     steps, finite = np.zeros(count, np.int64), np.ones(count, bool)
-    failed_at, loss = np.full(count, -1), np.full(count, np.nan)
+    loss = np.full(count, np.nan)
     for part in trainer.parts(tasks, given, kept):
         chosen = part.chosen
         steps[chosen] = part.taken
-        lost = ~np.isfinite(part.losses)
-        failed_at[chosen] = np.where(lost.any(0), lost.argmax(0), -1)
-        whole = finite[chosen] = part.finite & ~lost.any(0)
+        whole = finite[chosen] = part.finite & np.isfinite(part.losses).all(0)
         for i in np.flatnonzero(whole):
             # an exact sum does not depend on how the steps were cut
             loss[chosen[i]] = math.fsum(part.losses[:, i].tolist()) / part.taken[i]
@@ -239,32 +235,14 @@ def _run(
             private[name][chosen[whole]] = value[whole]
         take(part, whole)
     places, seconds = tuple(task.rng for task in tasks), time.perf_counter() - began
-    return Outcome(private, finite, failed_at, loss, steps, seconds, places), kept
+    return Outcome(private, finite, loss, steps, seconds, places), kept
 
 
-def check_tasks(
-    procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
-) -> None:
-    """Refuse empty tasks, tensors that misfit, and early stopping if an optimiser `remembers`."""
-    for task in tasks:
-        where = f"client {task.rng.client} of trial {task.rng.trial}"
-        if not len(task.rows):
-            raise FedreproError(
-                f"{where} has no training examples; "
-                "use fewer clients or a partition with min_examples"
-            )
-        if task.steps is not None and task.steps < 1:
-            raise FedreproError(
-                f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
-            )
-    wanted = {name: (len(tasks), *shape) for name, shape in procedure.private.items()}
-    private = {name: value.shape for name, value in given.private.items()}
-    lacks = dict(sorted(wanted.items() - private.items()))
-    other = dict(sorted(private.items() - wanted.items()))
-    if lacks or other:
+def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: bool) -> None:
+    for rng in (task.rng for task in tasks if not len(task.rows)):
         raise FedreproError(
-            f"the loss terms' private tensors, with a row for each model, lack {shown(lacks)} and "
-            f"have {shown(other)} in place of it; give exactly those of the terms"
+            f"client {rng.client} of trial {rng.trial} has no training examples; "
+            "use fewer clients or a partition with min_examples"
         )
     if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
@@ -272,8 +250,7 @@ def check_tasks(
             "remembers, cannot stop early; leave `patience` of the training at 0"
         )
     if procedure.settings.batch_size is None:
-        whole = [term for term in procedure.losses if not term.additive]
-        for term in (*whole, *procedure.perturbations):
+        for term in (term for term in procedure.losses if not term.additive):
             raise FedreproError(
                 f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
                 "it cannot be computed in pieces of all examples; give a batch_size"
@@ -281,12 +258,15 @@ def check_tasks(
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled steps train: on "cpu", and with layers and terms that they have."""
+    """Return whether compiled steps train: with layers and terms that they have, on "cpu".
+
+    Bayesian networks train in compiled steps, and so on the CPU, on every device.
+    """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
     return (
-        device == "cpu"
+        (device == "cpu" or network.all_drawn)
         and parts is not None
         and not procedure.perturbations
         and all(kind in known for kind in named)

@@ -58,18 +58,16 @@ class Examples:
         """Return outputs (N, units) of layers `hidden` for all inputs, with the same targets."""
         import torch
 
-        from fedrepro.networks.layers import Pass
         from fedrepro.networks.predict import loaded
 
-        if not hidden.layers:
-            return Examples(self.scaled(slice(None)), self.targets)
-        weights = loaded({name: tensors[name] for name in hidden.parameters}, self)
-        rows, activations = hidden.prediction_rows, []
+        weights = loaded({name: tensors[name][0] for name in hidden.parameters}, self)
+        rows = hidden.prediction_rows if hidden.layers else len(self.inputs)
         with torch.no_grad():
-            for at in range(0, len(self.inputs), rows):
-                x = self.scaled(slice(at, at + rows)).unsqueeze(0)
-                activations.append(hidden.forward(weights, x, Pass())[0].flatten(1))
-        return Examples(torch.cat(activations), self.targets)
+            outputs = [
+                hidden.logits(weights, self.scaled(slice(at, at + rows))).flatten(1)
+                for at in range(0, len(self.inputs), rows)
+            ]
+        return Examples(torch.cat(outputs), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return a data set with the examples `rows` of some clients, and their rows in it."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.core.portable_ops.torch_ops import logarithm
 from fedrepro.networks.layers import Pass, Shape
 from fedrepro.networks.network import Network
 
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: the network's weights and tensors that the term trains; start: received weights, or
+    tensors: the network's weights and tensors that the term trains; start: the weights received, or
     others to compare with; both (A, *shape). x: (A, B, D). weight: (A, B), the examples' weights,
     which sum to one over a minibatch; 0 for rows that fill it up. run: the forward pass with its
-    activations. share: (A,), factor of a KL divergence.
+    activations.
     """
 
     network: Network
@@ -34,7 +33,6 @@ class TermInputs:
     x: torch.Tensor
     weight: torch.Tensor
     run: Pass
-    share: torch.Tensor
 
 
 class Term(Protocol):
@@ -111,18 +109,13 @@ Terms = Sequence[Term | WeightTerm]
 class Entropy(Term):
     """The loss coefficient · max(0, least - H(softmax(logits))), which penalises confident outputs.
 
-    H is the entropy in nats. over: "example" computes the maximum for each example, as eq. (8) of
-    the RM paper, "minibatch" once for the mean entropy, as the paper's code.
+    H is the entropy of an example's prediction in nats. Source: RM, eq. (8).
     """
 
     least: float = 2.0
     coefficient: float = 1.0
-    over: Literal["example", "minibatch"] = "example"
+    additive = True
     written = "entropy"
-
-    @property
-    def additive(self) -> bool:
-        return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Return the entropy loss of each of A models on the minibatch in `look`: (A,)."""
@@ -130,11 +123,7 @@ class Entropy(Term):
 
         logits = look.run.activations[-1]
         entropy = -(torch.softmax(logits, -1) * torch.log_softmax(logits, -1)).sum(-1)
-        if self.over == "minibatch":
-            short = (self.least - (entropy * look.weight).sum(1)).clamp_min(0)
-        else:
-            short = ((self.least - entropy).clamp_min(0) * look.weight).sum(1)
-        return self.coefficient * short
+        return self.coefficient * ((self.least - entropy).clamp_min(0) * look.weight).sum(1)
 
 
 @dataclass(frozen=True)
@@ -157,27 +146,7 @@ class GaussianPrior(Term):
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return A models' divergences from their priors N(m, s²), times `look.share`: (A,).
-
-        A divergence is the sum of log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ of a weight N(μ, σ²).
-        """
-        import torch
-        from torch.nn.functional import softplus
-
-        total = look.x.new_zeros(len(look.x))
-        for name, parameter in look.network.parameters.items():
-            if parameter.role == "spread":
-                continue
-            mean, deviation = look.tensors[name], softplus(look.tensors[f"{name}_spread"])
-            if self.sd is None:
-                away = mean - look.start[name]
-                prior = softplus(look.start[f"{name}_spread"])
-            else:
-                away, prior = mean, torch.full_like(mean, self.sd)
-            ratio = (deviation**2 + away**2) / (2 * prior**2)
-            each = logarithm(prior / deviation) + ratio - 0.5
-            total = total + each.flatten(1).sum(1)
-        return look.share * total
+        raise NotImplementedError("its gradient is written out in step_arrays_and_losses.py")
 
 
 def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:

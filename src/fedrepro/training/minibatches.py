@@ -26,14 +26,13 @@ VISITED_ROWS = 2**16
 class Task:
     """The training of one model at one client: the client's examples, a random key, the step count.
 
-    rows: int64 (n,), indices in the data set. rng: the key by which each epoch's order is drawn. lr
-    and steps, if given, replace the general learning rate and epochs; steps beyond an epoch go on
-    in the next one. done: minibatches of earlier rounds, after which training begins.
+    rows: int64 (n,), indices in the data set. rng: the key by which each epoch's order is drawn.
+    steps, if given, replaces the number of epochs. done: minibatches of earlier rounds, after which
+    training begins.
     """
 
     rows: np.ndarray
     rng: RngKey
-    lr: float | None = None
     steps: int | None = None
     done: int = 0
 
@@ -48,13 +47,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive minibatches of models that train together, or one full-batch step.
+    """Consecutive minibatches of models that train together.
 
     first: number of the first step. index: int64 (steps, models, batch), row numbers; short
     minibatches are filled up with their first row. size: int64 (steps, models), how many rows are
     not filling. active: how many models still train in each step; those with most steps come first.
-    epoch: int64 (steps, models). whole: int64 (models,), examples of a full-batch step, whose index
-    and size count parts.
+    epoch: int64 (steps, models).
     """
 
     first: int
@@ -62,7 +60,6 @@ class Chunk:
     size: np.ndarray
     active: list[int]
     epoch: np.ndarray
-    whole: np.ndarray | None = None
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
@@ -74,21 +71,21 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
     """Yield minibatches of models that train together, those with most steps first, as `Chunk`s.
 
-    Short minibatches are filled up, so that shapes, and with them rounding, do not depend on which
-    models train together.
+    Short ones are filled up, so that rounding does not depend on which models train together.
     """
     totals = np.array([task.total(batch_size, epochs) for task in tasks])
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
     for first in range(0, totals[0], length):
-        ends = np.minimum(totals, first + length)
-        some = [
-            _between(task, batch_size, task.done + first, task.done + int(end))
-            for task, end in zip(tasks, ends, strict=True)
-            if end > first
-        ]
-        now = np.arange(first, ends[0])[:, None]
-        epoch = _before(tasks, now) // [task.per_epoch(batch_size) for task in tasks]
-        index, size = _filled(some, epoch.shape, batch_size)
+        now = np.arange(first, min(totals[0], first + length))[:, None]
+        epoch = now + [task.done for task in tasks]
+        epoch //= [task.per_epoch(batch_size) for task in tasks]
+        index, size = np.zeros((*epoch.shape, batch_size), np.int64), np.zeros_like(epoch)
+        for i, (task, end) in enumerate(zip(tasks, np.minimum(totals, now[-1] + 1), strict=True)):
+            if end > first:
+                one = _between(task, batch_size, task.done + first, task.done + int(end))
+                own = slice(len(one.ends) - 1), i
+                size[own], index[own] = np.diff(one.ends), one.rows[0]
+                index[own][np.arange(batch_size) < size[own][:, None]] = one.rows
         yield Chunk(first, index, size, (totals > now).sum(1).tolist(), epoch)
 
 
@@ -112,22 +109,6 @@ class Visits:
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
         return np.stack(keys), np.stack([which, self.places], 1)
-
-
-def _filled(
-    some: Sequence[Visits], shape: tuple[int, ...], width: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange the rows of models `some` as `Chunk.index` and `Chunk.size`; return both.
-
-    `shape` is (minibatches or parts, models), and `width` the number of rows that each is filled up
-    to.
-    """
-    index, size = np.zeros((*shape, width), np.int64), np.zeros(shape, np.int64)
-    for i, one in enumerate(some):
-        own = slice(len(one.ends) - 1), i
-        size[own], index[own] = np.diff(one.ends), one.rows[0]
-        index[own][np.arange(width) < size[own][:, None]] = one.rows
-    return index, size
 
 
 def visits(
@@ -155,35 +136,6 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
     ends = (epochs - epochs[0]) * each + np.minimum((places + 1) * size, each)
     whole = np.concatenate(rows)[begin : ends[-1]].astype(np.int64, copy=False)
     return Visits(whole, np.append(0, ends - begin), epochs, places)
-
-
-def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
-
-    Parts have `piece` examples, so that rounding does not depend on which models train together.
-    `tasks` must be in descending order of steps, then of parts.
-    """
-    totals = [task.total(None, epochs) for task in tasks]
-    sizes = np.array([len(task.rows) for task in tasks])
-    none = np.zeros(0, np.int64)
-    some = [
-        Visits(
-            task.rows, np.append(np.arange(0, len(task.rows), piece), len(task.rows)), none, none
-        )
-        for task in tasks
-    ]
-    index, size = _filled(some, (-(-sizes.max() // piece), len(tasks)), piece)
-    for step in range(totals[0]):
-        count = sum(total > step for total in totals)
-        # a model without examples in a piece may stand before one that has some
-        last = [int(np.flatnonzero(row).max()) + 1 for row in size[:, :count] if row.any()]
-        used = slice(len(last))
-        epoch = np.broadcast_to(_before(tasks, step), size[used].shape)
-        yield Chunk(step, index[used], size[used], last, epoch, whole=sizes)
-
-
-def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
-    return np.asarray(step + np.array([task.done for task in tasks]))
 
 
 CROPS = "augmentation"

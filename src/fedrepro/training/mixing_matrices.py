@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.artifacts import one_line
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 
@@ -94,10 +96,9 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
+    """Compute and check the mixing matrix W of a configured graph of N `clients`: float64 (N, N).
 
-    `graph` is a registered graph function with its parameters, `clients` is N, `rng` the key of
-    random graphs. W_ij is node i's weight for what node j sends.
+    W_ij is node i's weight for what node j sends; `rng` is the key of random graphs.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -107,8 +108,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
     `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
-    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, 2004, section
-    4.2.
+    = 1 / max(d_i, d_j). Source: Xiao and Boyd, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -143,7 +143,6 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it
-LONG = 64  # nodes: up to here powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
@@ -163,28 +162,12 @@ def mixing_sum(weights: np.ndarray) -> float:
 
     v is `stationary`; powers are added until the rest is below 1e-12 of the sum.
     """
-    step, rate = _transient(weights), second_modulus(weights)
-    alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
-    if len(weights) > LONG and alike:
-        return _sum_of_first_row(step, rate)
-    power, total = step, np.abs(step).sum(1)
+    power = step = _transient(weights)
+    total, rate = np.abs(step).sum(1), second_modulus(weights)
     while np.abs(power).sum(1).max() * rate > ENOUGH * (1 - rate) * total.max():
         power = power @ step
         total += np.abs(power).sum(1)
     return float(total.max())
-
-
-def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of circulant W: `step` is W - 1v', `rate` its largest |eigenvalue|."""
-    rows = [step[0]]
-    while len(rows) < LONG:
-        rows.append(rows[-1] @ step)
-    powers, jump = np.stack(rows), np.linalg.matrix_power(step, LONG)
-    total = np.abs(powers).sum()
-    while np.abs(powers[-1]).sum() * rate > ENOUGH * (1 - rate) * total:
-        powers = powers @ jump
-        total += np.abs(powers).sum()
-    return float(total)
 
 
 def _transient(weights: np.ndarray) -> np.ndarray:
@@ -205,11 +188,9 @@ def hub(count: int) -> np.ndarray:
 def lattice(count: int) -> np.ndarray:
     """Return positions to draw `count` graph nodes at: a nearly square grid, (N, 2)."""
     rows, columns = rectangle(count)
-    nodes = np.arange(count)
-    most = max(rows, columns) - 1 or 1
-    across = 0.5 + (nodes % columns - (columns - 1) / 2) / most
-    down = 0.5 - (nodes // columns - (rows - 1) / 2) / most
-    return np.stack([across, down], axis=1)
+    down, across = np.divmod(np.arange(count), columns)
+    centred = np.stack([across - (columns - 1) / 2, (rows - 1) / 2 - down], axis=1)
+    return 0.5 + centred / (max(rows, columns) - 1 or 1)
 
 
 def rectangle(count: int) -> tuple[int, int]:
@@ -224,31 +205,22 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 def read_graph(path: Path) -> list[list[float]]:
     """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
-    text = _bytes(path).decode(errors="replace")
-    lines = [line.split(",") for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    for number, cell in ((n, cell) for n, line in enumerate(lines, 1) for cell in line):
-        try:
-            float(cell)
-        except ValueError:
-            raise FedreproError(
-                f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are numbers "
-                "joined by commas"
-            ) from None
-    return [[float(cell) for cell in line] for line in lines]
+    try:
+        with warnings.catch_warnings(action="error"):
+            rows: list[list[float]] = np.loadtxt(path, delimiter=",", ndmin=2).tolist()
+    except (OSError, ValueError, UserWarning) as error:
+        raise FedreproError(
+            f"{path} is not a matrix ({one_line(error)}): write a line for each node, as 0.25,0.75"
+        ) from None
+    return rows
 
 
 def checksum_of_graph(path: Path) -> str:
     """Return "sha256:" and the checksum of a graph file, which identifies the file's content."""
-    return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
-
-
-def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.csv"))) or "none"
-        raise FedreproError(f"{path} is missing; graphs there are {names}") from None
+        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:
-        raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
+        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.csv"))) or "none"
+        raise FedreproError(
+            f"{path} cannot be read ({error.strerror}); graphs there are {names}"
+        ) from None

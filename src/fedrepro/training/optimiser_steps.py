@@ -7,7 +7,7 @@ does not depend on its row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,31 +75,25 @@ def optimiser_step(
     gradient: torch.Tensor,
     memory: MutableMapping[str, torch.Tensor],
     settings: Settings,
-    rates: Sequence[float] = (),
 ) -> None:
     """Update weights `flat` (A, size) of A models in place by one step of the optimiser.
 
     L2 is added to the loss's gradients, (A, size), which SGD overwrites. `memory` is the
     optimiser's state, first made by `new_memory`, of A or more models that have all taken equally
-    many steps; it is updated. `rates` are step sizes of the models, by default of the settings.
+    many steps; it is updated.
     """
     import torch
 
     memory["steps"] += 1
-    # the fused kernel knows one step size, and a model moves as it does without the others
-    same = len(set(rates)) <= 1
-    parts = [slice(len(flat))] if same else [slice(i, i + 1) for i in range(len(flat))]
-    how = {name: getattr(settings, name) for name in ("beta1", "beta2", "eps", "amsgrad")}
-    how |= {"weight_decay": settings.l2, "maximize": False}
-    for part, rate in zip(parts, rates or (settings.lr,), strict=False):
-        slope = gradient[part]
-        if settings.optimiser == "adam":
-            first, second, *largest = (memory[name][part] for name in settings.remembered)
-            given = [flat[part]], [slope], [first], [second], largest, [memory["steps"]]
-            torch._fused_adam_(*given, lr=rate, **how)
-            continue
-        if settings.l2:
-            slope.add_(flat[part], alpha=settings.l2)
-        if settings.remembered:
-            slope = memory["velocity"][part].mul_(settings.momentum).add_(slope)
-        flat[part].add_(slope, alpha=-rate)
+    if settings.optimiser == "adam":
+        first, second, *largest = (memory[name][: len(flat)] for name in settings.remembered)
+        how = {name: getattr(settings, name) for name in ("lr", "beta1", "beta2", "eps", "amsgrad")}
+        how |= {"weight_decay": settings.l2, "maximize": False}
+        given = [flat], [gradient], [first], [second], largest, [memory["steps"]]
+        torch._fused_adam_(*given, **how)
+        return
+    if settings.l2:
+        gradient.add_(flat, alpha=settings.l2)
+    if settings.remembered:
+        gradient = memory["velocity"][: len(flat)].mul_(settings.momentum).add_(gradient)
+    flat.add_(gradient, alpha=-settings.lr)

@@ -166,7 +166,6 @@ class Scratch(NamedTuple):
     turned: Array
     below: Array
     shift: Array
-    negative: Array
     zeros: Array
     words: Array
 
@@ -213,8 +212,8 @@ def scatter_normals(
 ) -> None:
     """Write `count` standard normal numbers to `out`, a matrix of `columns` columns, rows padded.
 
-    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is the index of
-    the first number in `out`, counted without padding.
+    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is the first
+    number's index without padding.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -272,8 +271,7 @@ def label_in(targets: Array, row: int) -> Any:
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
     """Write gradients of cross-entropies by the logits to room.errors, for the examples `rows`.
 
-    `targets` are labels (N,) or class shares (N, K) of all examples. Returns the sum of the losses
-    and the number of right predictions.
+    Returns the sum of the losses and the number of right predictions.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -314,23 +312,17 @@ def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tu
 def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
     """Add the gradient of coefficient · max(0, least - H), H an entropy, to the logits' gradients.
 
-    `term` is (coefficient, least, whether H is the minibatch's mean rather than each example's).
-    For logits t and probabilities p, dH/dt_k = -p_k (log p_k + H).
+    `term` is (coefficient, least). For logits t and probabilities p, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
     number = room.errors.dtype.type
-    mean = 0.0
     for i in range(rows):
         negative = number(0)  # -H
         for k in range(classes):
             log = room.activations[at + i * row + k] - room.shift[i]
             negative += exp_of(log) * log
-        room.negative[i] = negative
-        mean += np.float64(negative) / rows
-    for i in range(rows):
-        negative = room.negative[i]
-        if (mean if term[2] else negative) >= -term[1]:
+        if negative >= -term[1]:
             for k in range(classes):
                 log = room.activations[at + i * row + k] - room.shift[i]
                 pull = exp_of(log) * (log - negative)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,18 +13,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
 from fedrepro.training.examples import Arrays
-from fedrepro.training.loss_terms import (
-    GaussianPrior,
-    Perturbation,
-    Term,
-    Terms,
-    WeightTerm,
-    perturbs,
-)
+from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm, perturbs
 from fedrepro.training.minibatches import Task
-
-if TYPE_CHECKING:
-    import torch
 
 Augment = Literal["none", "crop_flip"]
 
@@ -106,14 +96,6 @@ class Procedure:
         """Return shapes, by name, of tensors that loss terms train and clients never send."""
         return {k: shape for term in self.losses for k, shape in term.shapes(self.network).items()}
 
-    def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Return each training's factor of the loss term KL(weights ‖ prior); zeros without it."""
-        priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
-        size, epochs = self.settings.batch_size, self.settings.epochs
-        if not priors or size is None:
-            return [0.0] * len(tasks)
-        return [priors[0].share(len(t.rows), t.total(size, epochs), size) for t in tasks]
-
     @property
     def rows(self) -> int:
         """Return how many examples are computed at once: a minibatch or part of a full batch."""
@@ -141,72 +123,36 @@ class TrainedModels:
     """Weights and losses of m models whose training has finished, valid until the next group.
 
     chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
-    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors,
-    private (of loss terms) and summed (gradients over steps): (m, *shape).
+    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors (on a
+    GPU those of torch), private (of loss terms) and summed (gradients over steps): (m, *shape).
     """
 
     chosen: np.ndarray
     losses: np.ndarray
     taken: np.ndarray
     finite: np.ndarray
-    tensors: Arrays
+    tensors: Mapping[str, Any]
     private: dict[str, np.ndarray]
     summed: dict[str, np.ndarray] | None
 
 
-class LazyGpuTensors(dict[str, np.ndarray]):
-    """Arrays of tensors on a GPU by name, each copied to the CPU when first read."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__()
-        self.tensors = tensors
-
-    def __missing__(self, name: str) -> np.ndarray:
-        self[name] = self.tensors[name].cpu().numpy()
-        return self[name]
-
-
 class EarlyStopping:
-    """Stops each model after `patience` epochs in a row without training accuracy above its best.
+    """Stops a training after `patience` epochs in a row without training accuracy above its best.
 
-    running: bool (models,), which still train. taken: int (models,), steps of each.
+    over: whether the training has ended. taken: the steps that it takes.
     """
 
-    def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
-        self.patience = settings.patience
-        self.per_epoch = np.array([task.per_epoch(settings.batch_size) for task in tasks])
-        self.taken = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
-        self.running = np.ones(len(tasks), bool)
-        self.right, self.best, self.waited = (np.zeros(len(tasks), np.int64) for _ in range(3))
-        self.best -= 1
-        self.kept: dict[int, list[torch.Tensor]] = {}  # rows of the buffers of stopped models
+    def __init__(self, task: Task, settings: Settings) -> None:
+        self.patience, self.per_epoch = settings.patience, task.per_epoch(settings.batch_size)
+        self.taken, self.over = task.total(settings.batch_size, settings.epochs), False
+        self.right, self.best, self.waited = 0, -1, 0
 
-    @property
-    def last(self) -> int:
-        """Return one more than the index of the last model that still trains; 0 if none does."""
-        return int(np.flatnonzero(self.running).max(initial=-1)) + 1
-
-    def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Count predictions `right` (models,) since the last call, after `end` steps in all.
-
-        At an epoch's end models stop whose training accuracy rises no more; their rows of `buffers`
-        (models, …) are saved for `put_back`.
-        """
+    def see(self, end: int, right: int) -> None:
+        """Count the predictions `right` since the last call, after `end` steps in all."""
         self.right += right
-        ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
-        risen = ended & (self.right > self.best)
-        self.best[risen] = self.right[risen]
-        self.waited[ended] += 1
-        self.waited[risen] = 0
-        self.right[ended] = 0
-        stopped = ended & (self.waited >= self.patience)
-        self.taken[stopped] = end
-        for model in np.flatnonzero(stopped).tolist():
-            self.kept[model] = [buffer[model].clone() for buffer in buffers]
-        self.running &= end < self.taken
-
-    def put_back(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Copy the saved rows of all models that stopped early back into `buffers` (models, …)."""
-        for model, rows in self.kept.items():
-            for buffer, row in zip(buffers, rows, strict=True):
-                buffer[model].copy_(row)
+        if end % self.per_epoch == 0:
+            self.waited = 0 if self.right > self.best else self.waited + 1
+            self.best, self.right = max(self.best, self.right), 0
+            if self.waited >= self.patience:
+                self.taken = end
+        self.over = end >= self.taken

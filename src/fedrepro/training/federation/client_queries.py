@@ -126,11 +126,10 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """Costs of clients' work.
+    """Costs of clients' work: messages and bytes, seconds of computation.
 
-    traffic: messages and bytes. exchanges: how often the server sent weights and clients sent back
-    statistics at these. passes: over all training examples, to compute statistics. seconds: of
-    computation.
+    exchanges: how often the server sent weights and clients sent back statistics at these. passes:
+    over all training examples, to compute statistics.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -145,7 +144,7 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """Counts the costs of clients' work in one round of federated learning, from zero each round.
+    """Counts the costs of clients' work in one round of federated learning.
 
     losses: of each client's trainings. rejected: how many trained models diverged. held: tensors
     that all clients have, to compute statistics at.
@@ -184,9 +183,8 @@ class CostCounter:
     ) -> None:
         """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
 
-        Weights, shared (1, *shape) or one per client, count as sent unless all clients already have
-        them; None means each client's own. With `everyone` all clients were asked, and all have the
-        shared weights from now on.
+        Weights, shared (1, *shape) or one per client, count as sent unless all clients have them;
+        None means each client's own. If `everyone` was asked, all have shared ones from now on.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:

@@ -72,7 +72,7 @@ class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
     settings: of local training. data: not read by methods. needs: what the method named `method`
-    declared to use, such as "client_labels"; asking for other information raises a FedreproError.
+    declared to use, such as "label_counts"; asking for other information raises a FedreproError.
     ledger: counts costs and losses. own: the clients' own models (J, *shape), of one-shot methods.
     """
 
@@ -89,23 +89,10 @@ class Clients:
     def count(self) -> int:
         return len(self.data.rows)
 
-    def inputs(self, client: int) -> np.ndarray:
-        """Return a client's inputs, float (n, D); methods must declare the need "client_inputs"."""
-        self._require("read the inputs of single clients", "client_inputs")
-        examples, (rows,) = self.data.of([client])
-        return np.asarray(examples.scaled(rows).cpu())
-
-    def labels(self, client: int) -> np.ndarray:
-        """Return a client's labels, int64 (n,); methods must declare the need "client_labels"."""
-        self._require("read the labels of single clients", "client_labels")
-        return self._labels(client)
-
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one client's validation examples: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". The client set them aside
-        (validation_at: clients), or has a part of the data set's validation split; else
-        FedreproError.
+        A method must declare the need "client_validation_examples".
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -124,12 +111,12 @@ class Clients:
     def label_counts(self) -> np.ndarray:
         """Return clients' counts of labels (J, K); methods must declare the need "label_counts"."""
         self._require("count the clients' examples of each class", "label_counts")
-        each = (self._labels(client) for client in range(self.count))
-        return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
-
-    def _labels(self, client: int) -> np.ndarray:
-        examples, (rows,) = self.data.of([client])
-        return np.asarray(examples.targets[rows].cpu())
+        each = []
+        for client in range(self.count):
+            examples, (rows,) = self.data.of([client])
+            labels = examples.targets[rows].cpu().numpy()
+            each.append(np.bincount(labels, minlength=self.network.classes))
+        return np.stack(each)
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return clients that each train on positions(client, n), int (k,), of their n examples."""
@@ -143,7 +130,7 @@ class Clients:
         *,
         epochs: int,
         chosen: Chosen = None,
-        lr: Sequence[float] | float | None = None,
+        lr: float | None = None,
         steps: Sequence[int] | int | None = None,
         terms: Terms = (),
         private: Arrays | None = None,
@@ -164,7 +151,7 @@ class Clients:
             rng: the random key of the round.
             epochs: passes over the examples of each client.
             chosen: indices of clients that train, by default all.
-            lr: learning rate for all, or one per client; by default that of the settings.
+            lr: learning rate, by default that of the settings.
             steps: number of minibatches instead of whole epochs, for all, or one per client.
             terms: added to the loss.
             private: tensors of the terms, (chosen, *shape), which are trained too and returned.
@@ -173,43 +160,39 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        tasks, kept = self._tasks(rng, chosen, lr, steps, done), {"keep_gradients": keep_gradients}
-        how = {"private": private, "reference": reference, "memory": memory, **kept}
-        return self._fitted(train, start, tasks, chosen, epochs, terms, **how)
+        return self._fitted(
+            train, start, rng, epochs=epochs, chosen=chosen, lr=lr, steps=steps, done=done,
+            terms=terms, private=private, reference=reference, memory=memory,
+            keep_gradients=keep_gradients,
+        )  # fmt: skip
 
     def average(
-        self,
-        start: dict[str, np.ndarray],
-        rng: RngKey,
-        weights: Sequence[float],
-        *,
-        epochs: int,
-        chosen: Chosen = None,
-        lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | int | None = None,
-        terms: Terms = (),
-        private: Arrays | None = None,
+        self, start: dict[str, np.ndarray], rng: RngKey, weights: Sequence[float], **how: Any
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        Other arguments are those of `train`. Models that are not finite are left out, and the
-        result has the sum of the others' weights.
+        Other arguments are `epochs`, `chosen`, `lr`, `steps`, `terms` and `private` of `train`.
+        Models that are not finite are left out, and the result has the sum of the others' weights.
         """
-        tasks = self._tasks(rng, chosen, lr, steps)
-        how = {"weights": weights, "private": private}
-        return self._fitted(train_and_average, start, tasks, chosen, epochs, terms, **how)
+        return self._fitted(train_and_average, start, rng, weights=weights, **how)
 
     def _fitted(
         self,
         fit: Callable[..., Fitted],
         start: Arrays,
-        tasks: list[Task],
-        chosen: Chosen,
+        rng: RngKey,
+        *,
         epochs: int,
-        terms: Terms,
+        chosen: Chosen = None,
+        lr: float | None = None,
+        steps: Sequence[int] | int | None = None,
+        done: int | None = None,
+        terms: Terms = (),
         **more: Any,
     ) -> Fitted:
-        settings, terms = replace(self.settings, epochs=epochs), with_prior(self.network, terms)
+        tasks, terms = self._tasks(rng, chosen, steps, done), with_prior(self.network, terms)
+        lr = self.settings.lr if lr is None else lr
+        settings = replace(self.settings, epochs=epochs, lr=lr)
         with self.ledger.timed():
             examples, tasks = self._at_hand(tasks)
             fitted = fit(self.network, examples, tasks, settings, start, terms=terms, **more)
@@ -230,19 +213,16 @@ class Clients:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
-        ReLU; `hidden` are units of new hidden layers, below the new output layer. A client stops
-        after `patience` epochs without better training accuracy (0: never). Initial weights have
-        the deviation `weight_sd`, by default as in the settings. Other arguments and needs are as
-        in `train`.
-
-        Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back: float32 (J, *shape), weight0 and so on, NaN where
-        training diverged. Source: GEMS, section 3.2, step 4.
+        ReLU; `hidden` are units of new hidden layers, below the new output layer. `patience` and
+        `weight_sd` are those of the settings, without augmentation; other arguments and needs are
+        as in `train`. The body is sent to clients, trained layers are sent back: float32 (J,
+        *shape), weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
         """
-        tasks = self._tasks(rng, None, lr, None)
+        tasks = self._tasks(rng)
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
         settings = replace(self.settings, epochs=epochs, patience=patience, augment="none")
+        settings = settings if lr is None else replace(settings, lr=lr)
         if weight_sd is not None:
             settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
         start = initial_weights(above, settings, [task.rng for task in tasks])
@@ -258,8 +238,8 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
-        `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network no dropout. NaN if the loss is not finite. Needs are those of `train`.
+        `weights` (1, *shape) are shared; clients must have equally many examples, and the network
+        no dropout. NaN if the loss is not finite. Needs are those of `train`.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -276,7 +256,8 @@ class Clients:
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
-        self._require_examples(on)
+        if not len(self.data.rows if on == "train" else self.data.validation):
+            raise missing_validation_error(f"method '{self.method}'")
         members = self._members(chosen)
         with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
@@ -286,49 +267,35 @@ class Clients:
         return evaluation
 
     def query(
-        self,
-        question: Query,
-        weights: Arrays | None = None,
-        chosen: Chosen = None,
-        on: Part = "train",
+        self, question: Query, weights: Arrays | None = None, chosen: Chosen = None
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
         A client calls question(network, tensors (*shape), examples), which returns a dict of
         arrays. The `weights` of all or some layers are (1, *shape), shared, or (n, *shape), one per
-        client; by default each client's own model. A method must declare the need "client_answers",
-        for `on` "validation" also "client_validation_examples". Bytes of answers and of weights
-        that clients do not have yet, seconds, and passes over the examples are counted as costs.
+        client; by default each client's own model. A method must declare the need "client_answers".
         """
         self._require("ask clients", "client_answers")
-        if on == "validation":
-            self._require(
-                "ask clients about their validation examples", "client_validation_examples"
-            )
         if weights is None and not self.own:
             raise FedreproError(
                 f"method '{self.method}' asks clients about models of their own, and they trained "
                 "none: say at which weights they are to answer"
             )
-        self._require_examples(on)
-        return self._answers(question, weights, chosen, on)
+        return self._answers(question, weights, chosen)
 
     def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
 
-        For a model that the server made: clients that lack it receive it. Returns float32 (1,
-        *shape).
+        Clients that lack these weights receive them. Returns float32 (1, *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
-    def _answers(
-        self, question: Query, weights: Arrays | None, chosen: Chosen, on: Part = "train"
-    ) -> list[Reply]:
+    def _answers(self, question: Query, weights: Arrays | None, chosen: Chosen) -> list[Reply]:
         members, answers, read = self._members(chosen), list[Reply](), 0
         own = {name: value[members] for name, value in (self.own or {}).items()}
         at = own if weights is None else weights
         with self.ledger.timed():
-            examples, rows = self.data.of(members, on)
+            examples, rows = self.data.of(members)
             for place, some in enumerate(rows):
                 x, y = examples.inputs[some], examples.targets[some]
                 watched = Watched(x, y, examples.scale)
@@ -367,10 +334,6 @@ class Clients:
     def _members(self, chosen: Chosen) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
 
-    def _require_examples(self, on: Part) -> None:
-        if not len(self.data.rows if on == "train" else self.data.validation):
-            raise missing_validation_error(f"method '{self.method}'")
-
     def _require(self, what: str, *needs: str) -> None:
         if not any(need in self.needs for need in needs):
             raise FedreproError(
@@ -381,9 +344,8 @@ class Clients:
     def _tasks(
         self,
         rng: RngKey,
-        chosen: Chosen,
-        lr: Sequence[float] | float | None,
-        steps: Sequence[int] | int | None,
+        chosen: Chosen = None,
+        steps: Sequence[int] | int | None = None,
         done: int | None = None,
     ) -> list[Task]:
         self._require("let clients train", "rounds", "client_training")
@@ -394,13 +356,12 @@ class Clients:
                 "call=1)"
             )
         members = self._members(chosen)
-        rates = [lr] * len(members) if lr is None or isinstance(lr, int | float) else lr
         counts = [steps] * len(members) if steps is None or isinstance(steps, int) else steps
-        each = zip(members, rates, counts, strict=True)
-        if done is None:
-            return [Task(self.data.rows[j], rng.at(client=j), rate, n) for j, rate, n in each]
-        rng = rng.at(round=-1)  # one order of minibatches over all rounds
-        return [Task(self.data.rows[j], rng.at(client=j), rate, n, done) for j, rate, n in each]
+        rng = rng if done is None else rng.at(round=-1)  # one order of minibatches over all rounds
+        return [
+            Task(self.data.rows[j], rng.at(client=j), count, done or 0)
+            for j, count in zip(members, counts, strict=True)
+        ]
 
 
 def initial_weights(

@@ -11,22 +11,19 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
-    called_on,
     layer_matrices,
     parts_with_matrices,
-    patch_moment,
     tensors_of_matrices,
-    windows,
 )
-from fedrepro.networks.layers import Convolution2d, Pass, Tensors
+from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
 from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
@@ -45,10 +42,12 @@ class BodyMoments:
 
     def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
         from fedrepro.networks import compiled_convolutions  # which loads Numba
+        from fedrepro.networks.compiled_lstm_and_prediction import predict
 
         self.compiled: Any = compiled_convolutions
+        self.predict: Any = predict
         layout = Rows(network.shapes, turned_in(network, parts))
-        dtype = next(iter(tensors.values())).numpy().dtype
+        dtype = next(iter(tensors.values())).cpu().numpy().dtype
         self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
         self.weights = layout.flat(tensors, dtype)
         self.body, self.room = body_of(network, parts, layout.offsets, rows, dtype)
@@ -62,9 +61,10 @@ class BodyMoments:
         import torch
 
         self.seen, inputs = len(x), np.ascontiguousarray(x.numpy())
-        self.compiled.record_convolutions(self.body, self.weights, inputs, self.room, self.x)
-        channels, height, width = self.parts.image
-        given = self.x[: self.seen * self.parts.sizes[0]].reshape(-1, height, width, channels)
+        size, (channels, height, width) = self.seen * self.parts.sizes[0], self.parts.image
+        out = self.x[: size + PAD]
+        self.predict(self.body, self.weights, inputs, self.seen, self.room, out)
+        given = out[:size].reshape(-1, height, width, channels)
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
@@ -88,12 +88,11 @@ class BodyMoments:
         return found
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients through the convolutions; return sums for Fisher information.
+        """Backpropagate gradients through the convolutions; return a matrix for each.
 
         `errors` are gradients (n, C · H · W) by the outputs of `look`, an array for each label y.
-        Returns a matrix for each convolution, summed over labels, examples and positions: g gᵀ
-        (outputs, outputs) of gradients g by its output, or with `squares` its weights' squared
-        gradients (inputs, outputs).
+        The matrix is g gᵀ of gradients g by its output, or with `squares` its weights' squared
+        gradients (inputs, outputs), summed over labels, examples and positions.
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -133,7 +132,7 @@ TOGETHER = 500  # examples: patches of a convolution are many times its input
 OF_MODULE = 100  # of a module, all of whose layers may be convolutions
 
 
-# a layer or the geometry of a convolution, inputs (n, …), outputs
+# a module's layer, inputs (n, …), outputs
 Call = tuple[Any, "torch.Tensor", "torch.Tensor"]
 Calls = dict[str, list[Call]]  # by the names of layers' weights
 
@@ -163,9 +162,8 @@ class _Seen:
             if self.matrix.kernel:
                 mode = "constant" if part.padding_mode == "zeros" else part.padding_mode
                 x = functional.pad(x, part._reversed_padding_repeated_twice, mode=mode)
-                own = x.chunk(self.matrix.groups, 1)[self.matrix.group]
-                how = {"dilation": part.dilation, "stride": part.stride}
-                each.append(functional.unfold(own, part.kernel_size, **how).transpose(1, 2))
+                how = part.kernel_size, part.dilation, 0, part.stride
+                each.append(functional.unfold(x, *how).transpose(1, 2))
             else:
                 each.append(x.reshape(self.count, -1, x.shape[-1]))
         rows = torch.cat(each, dim=1)
@@ -175,20 +173,8 @@ class _Seen:
 
     def second_moment(self) -> np.ndarray:
         """Sum a aᵀ over examples, a: inputs (D,); take the mean over positions: float64 (D, D)."""
-        if not self.matrix.kernel or any(
-            (*part.stride, *part.dilation) != (1, 1, 1, 1) or part.padding_mode != "zeros"
-            for part, *_ in self.calls
-        ):
-            inputs = self.rows()
-            return np.asarray(_square(inputs) / inputs.shape[1])
-        total, positions = np.zeros(()), 0
-        for part, x, _ in self.calls:
-            left, right, top, bottom = part._reversed_padding_repeated_twice
-            images = x.chunk(self.matrix.groups, 1)[self.matrix.group].cpu().numpy()
-            edges, ones = (top, bottom, left, right), self.matrix.bias is not None
-            total = total + patch_moment(images, part.kernel_size, edges, ones)
-            positions += math.prod(windows(part, x))
-        return np.asarray(total / positions)
+        inputs = self.rows()
+        return np.asarray(_square(inputs) / inputs.shape[1])
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
         """Reshape gradients by a layer's outputs, one tensor for each call, to (n, L, outputs)."""
@@ -198,7 +184,7 @@ class _Seen:
                 gradient = value.reshape(-1, *value.shape[-3:]).flatten(2).transpose(1, 2)
             else:
                 gradient = value.reshape(self.count, -1, value.shape[-1])
-            each.append(gradient.chunk(self.matrix.groups, -1)[self.matrix.group].cpu().numpy())
+            each.append(gradient.cpu().numpy())
         return np.ascontiguousarray(each[0] if len(each) == 1 else np.concatenate(each, axis=1))
 
 
@@ -209,7 +195,7 @@ def input_moments(
 
     Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
     all; tensors of layers above these are not needed. With `only`, a layer that a module calls
-    several times is seen at its first call, since later ones depend on layers above it.
+    several times is seen at its first call.
     """
     import torch
 
@@ -220,7 +206,7 @@ def input_moments(
     compiled = order[: len(body.kernels)] if body else []
     above, together = [key for key in wanted if key not in compiled], _together(network)
     for at in range(0, len(examples.targets), together):
-        x = examples.scaled(slice(at, at + together))
+        x = _inputs(network, examples, slice(at, at + together))
         if body:
             x = body.look(x)
             layers = [layer for layer, weight in enumerate(compiled) if weight in wanted]
@@ -228,17 +214,27 @@ def input_moments(
                 _add(sums, order[place], moment)
         if above:
             with torch.no_grad():
-                seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)
+                seen, _ = _forward(network, tensors, x, above, body)
             for layer in seen:
                 _add(sums, layer.matrix.key, layer.second_moment())
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
 
 def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments | None:
-    parts = parts_of(network)
-    if examples.inputs.device.type != "cpu" or parts is None or not parts.convolutions:
+    if not any(isinstance(layer, Convolution2d) for layer in network.layers):
         return None
+    if (parts := parts_of(network)) is None:
+        raise FedreproError(
+            "of this network's convolutions no moments are computed: let a ReLU follow each, and "
+            "affine layers all, or make it a torch.nn.Module"
+        )
     return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)))
+
+
+def _inputs(network: Network, examples: Examples, rows: slice) -> torch.Tensor:
+    """Return scaled inputs of examples; on the CPU, but for a user's module."""
+    x = examples.scaled(rows)
+    return x if isinstance(network, ModuleNetwork) else x.cpu()
 
 
 def kronecker_factors(
@@ -304,51 +300,51 @@ def _together(network: Network) -> int:
 
 
 def _forward(
-    network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None, first: int
+    network: Network,
+    tensors: Tensors,
+    x: torch.Tensor,
+    only: Sequence[str] | None,
+    body: BodyMoments | None,
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers with inputs and outputs, and logits.
 
-    `first` is the number of the layer that x is the input of. Logits are (1, n, K). `only` lists
-    layers by key; then the run ends at the input of the last one, and gives no logits.
+    With `body`, x are its outputs. Logits are (1, n, K). `only` lists layers by key; then the run
+    ends at the input of the last one, and gives no logits.
     """
     layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
     calls: Calls = {layer.weight: [] for layer in layers}
     if isinstance(network, ModuleNetwork):
         logits = _run_module(network, tensors, x, only is not None, calls)
     else:
-        logits = _run_layers(network, first, tensors, x, only is not None, calls)
+        above = network.evaluated[body.layers if body else 0 :]
+        logits = _run_layers(above, tensors, x, only is not None, calls)
     found = [_Seen(layer, len(x), calls[layer.weight]) for layer in layers]
     return [layer for layer in found if layer.calls], logits
 
 
 def _run_layers(
-    network: Network, first: int, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
+    layers: Sequence[tuple[Layer, dict[str, str]]],
+    tensors: Tensors,
+    x: torch.Tensor,
+    moments: bool,
+    calls: Calls,
 ) -> torch.Tensor:
-    """Run a network on x (n, D), the input of layer number `first`; return the logits (1, n, K).
+    """Run `layers` on their input x; note inputs and outputs in `calls`; return logits (1, n, K).
 
-    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
-    ends at the last of these layers, and returns its input.
+    For `moments` the run ends at the last layer of `calls`, and returns its input.
     """
-    x, run = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape), Pass()
-    for layer, names in network.evaluated[first:]:
-        weight, given, part = names.get("weight", ""), x.detach()[0], None
-        if isinstance(layer, Convolution2d):
-            form = {"kernel_size": (layer.kernel,) * 2, "stride": (1, 1), "dilation": (1, 1)}
-            edges = [layer.padding] * 4
-            part = SimpleNamespace(
-                **form, padding_mode="zeros", _reversed_padding_repeated_twice=edges
-            )
-        elif weight in calls:
-            given = given.flatten(1)
+    x = x.unsqueeze(0)
+    for layer, names in layers:
+        weight, given = names.get("weight", ""), x.detach()[0]
         if moments and weight == [*calls][-1]:
-            calls[weight].append((part, given, x))
+            calls[weight].append((None, given, x))
             return x
-        held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
-        x = layer.forward(held, x, run)
+        held = {local: tensors[name].cpu().unsqueeze(0) for local, name in names.items()}
+        x = layer.forward(held, x, Pass())
         if weight in calls:
             if not (moments or x.requires_grad):
                 x.requires_grad_()
-            calls[weight].append((part, given, x))
+            calls[weight].append((None, given, x))
     return x
 
 
@@ -359,24 +355,23 @@ class _ReachedError(Exception):
 def _run_module(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run a torch module on x (n, D); return the logits (1, n, K).
+    """Run a torch module on x (n, D); note inputs and outputs in `calls`; return logits (1, n, K).
 
-    Each layer with a key in `calls` has its inputs and outputs added there. For `moments` the run
-    ends when all have been called, and returns x.
+    For `moments` the run ends when all layers of `calls` have been called, and returns x.
     """
 
-    def note(weight: str, part: Any, given: Any, named: Any, out: torch.Tensor) -> torch.Tensor:
+    def note(weight: str, part: Any, given: Any, out: torch.Tensor) -> torch.Tensor:
         if weight not in calls:
             return out
         if not (moments or out.requires_grad):
             out.requires_grad_()
-        calls[weight].append((part, called_on(given, named).detach(), out))
+        calls[weight].append((part, given[0].detach(), out))
         if moments and all(calls.values()):
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own
 
     hooks = [
-        part.register_forward_hook(partial(note, weight), with_kwargs=True)
+        part.register_forward_hook(partial(note, weight))
         for weight, _, part in parts_with_matrices(network)
     ]
     whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
@@ -395,19 +390,19 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one
-    for each label y, times √p(y), so that their squares add up to the expectation. With `body` the
-    layers are those above it, and the third item lists gradients (n, D) by the body's outputs.
+    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one for
+    each label y, times √p(y). With `body` the layers are those above it, and the third item lists
+    gradients (n, D) by the body's outputs.
     """
     import torch
 
     for at in range(0, len(examples.targets), _together(network)):
         rows = slice(at, at + _together(network))
-        x = examples.scaled(rows)
+        x = _inputs(network, examples, rows)
         if body:
             x = body.look(x).requires_grad_()
         with torch.enable_grad():
-            seen, logits = _forward(network, tensors, x, None, body.layers if body else 0)
+            seen, logits = _forward(network, tensors, x, None, body)
         shares = torch.softmax(logits.detach(), -1)
         outs = [out for layer in seen for out in layer.outs] + [x] * (body is not None)
         each: list[list[np.ndarray]] = [[] for _ in seen]
@@ -434,7 +429,7 @@ def _by_labels(
 
     classes = shares.shape[-1]
     if labels == "data":
-        yield torch.nn.functional.one_hot(targets, classes)[None].to(shares) - shares
+        yield torch.nn.functional.one_hot(targets.to(shares.device), classes)[None] - shares
         return
     from fedrepro.core.portable_ops.torch_ops import exponential, logarithm
 
