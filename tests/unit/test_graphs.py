@@ -18,13 +18,11 @@ from fedrepro.core.rng import RngKey
 from fedrepro.training.mixing_matrices import (
     COLUMNS,
     checked_weights,
-    metropolis,
     mixed,
     mixing_sum,
     second_modulus,
     stationary,
     steps_from,
-    uniform,
     weights_of,
 )
 
@@ -98,22 +96,18 @@ def test_the_mixing_sum_of_many_nodes_is_that_of_all_rows(kind, most):
 
 
 def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
-    """The modulus is 1/3 + 2/3 cos(2 pi / N), and time goes with the square of the length."""
+    """The modulus of a ring is 1/3 + 2/3 cos(2 pi / N)."""
     weights = made("complete", 16)
     assert np.allclose(weights, 1 / 16)
     assert max(second_modulus(weights), mixing_sum(weights)) < 1e-12
     weights = made("ring", 64)
     assert second_modulus(weights) == pytest.approx((1 + 2 * np.cos(2 * np.pi / 64)) / 3, rel=1e-12)
     assert np.allclose(stationary(weights), 1 / 64, atol=1e-13)
-    ratio = mixing_sum(made("ring", 200)) / mixing_sum(made("ring", 100))
-    assert ratio == pytest.approx(4, rel=1e-3)
-    # N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below.
+    # 2 sqrt(pq) cos(pi / N), though W is far from normal
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
     assert mixing_sum(weights) == pytest.approx(153, abs=0.5)
-    modulus = second_modulus(weights)  # 2 sqrt(pq) cos(pi / N), though W is far from normal
-    assert modulus == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
-    assert 4 * np.log(64) / (1 - modulus) < 60
+    assert second_modulus(weights) == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
 
 
 def test_shapes_are_those_of_their_names():
@@ -167,20 +161,6 @@ def test_steps_are_those_of_shortest_ways(weights, start):
     known = nx.single_source_shortest_path_length(graph, start)
     wanted = [known.get(node, -1) for node in range(len(weights))]
     assert steps_from(weights > 0, start).tolist() == wanted
-
-
-@given(st.integers(2, 12), st.integers(0, 2**32 - 1), st.booleans())
-def test_weights_of_any_graph_are_stochastic_and_positive_where_it_has_edges(size, seed, loops):
-    hears = np.random.default_rng(seed).random((size, size)) < 0.4
-    hears = np.triu(hears, 1) | np.triu(hears, 1).T
-    hears[np.arange(size - 1), np.arange(1, size)] = True  # a way through all nodes
-    hears |= hears.T
-    for rule in (metropolis, uniform):
-        weights = rule(hears, loops)
-        assert np.allclose(weights.sum(1), 1)
-        assert (weights[hears] > 0).all()
-        assert not weights[~hears & ~np.eye(size, dtype=bool)].any()
-        assert not loops or (np.diag(weights) > 0).all()
 
 
 def test_sums_over_neighbours_are_those_of_the_matrix():

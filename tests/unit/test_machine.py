@@ -28,32 +28,9 @@ def test_doctor_says_what_is_here_and_which_library_is_broken(tmp_path, monkeypa
     assert out.count("cannot be used (ModuleNotFoundError") == 4
 
 
-@pytest.mark.parametrize(
-    ("limits", "given"),
-    [
-        ({}, 8),
-        ({"": "max 100000"}, 8),
-        ({"": "150000 100000"}, 1),
-        ({"": "50000 100000"}, 1),
-        ({"slurm/job": "300000 100000", "slurm": "max 100000", "": "600000 100000"}, 3),
-        ({"slurm": "200000 100000"}, 2),
-        ({"other": "100000 100000"}, 8),
-        ({"": "a limit"}, 8),
-    ],
-)
-def test_cores_are_those_of_the_affinity_and_of_control_groups(
-    tmp_path, monkeypatch, limits, given
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    for folder, limit in limits.items():
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "cpu.max").write_text(f"{limit}\n")
-    own = tmp_path / "own"
-    own.write_text("0::/slurm/job\n")
-    assert usable_cores.usable_cores(str(tmp_path), str(own)) == given
-    if given == 8:
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
-        assert usable_cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
+def test_cores_are_those_of_the_affinity(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 6}, raising=False)
+    assert usable_cores.usable_cores() == 2
 
 
 LOCKED = Path(run_locked.__file__)

@@ -146,19 +146,6 @@ def test_what_no_client_has_an_opinion_on_stays_at_the_average():
     assert np.allclose(regression_mean(weights, inputs, share)[2], average[2])
 
 
-@hypothesis_given(SEEDS)
-def test_equal_information_gives_the_average_and_a_common_factor_changes_nothing(seed):
-    rng = np.random.default_rng(seed)
-    weights, share = rng.normal(size=(CLIENTS, 6)), rng.dirichlet(np.ones(CLIENTS))
-    information = rng.exponential(size=(CLIENTS, 6))
-    equal = same(information[0])
-    assert np.allclose(fisher_mean(weights, equal, share), mean_of(weights, share))
-    found = fisher_mean(weights, information, share)
-    assert np.allclose(found, fisher_mean(weights, 1e3 * information, share))
-    assert (found <= weights.max(axis=0) + 1e-12).all()
-    assert (found >= weights.min(axis=0) - 1e-12).all()
-
-
 def test_a_weight_that_one_client_alone_knows_is_its_own_and_a_flat_one_stays():
     weights = np.array([[1.0, 2.0], [5.0, -4.0]])
     found = fisher_mean(weights, np.array([[3.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]))

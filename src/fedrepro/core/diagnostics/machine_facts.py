@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,11 +26,11 @@ STEERING = re.compile(
 
 def facts() -> Iterator[tuple[str, str]]:
     """Yield pairs (subject, statement) about this machine, such as ("cores", "8, 2 usable")."""
-    yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
+    yield "machine", ", ".join(f"{name} {value}" for name, value in machine().items())
     features = [name for name in FEATURES if name in kernel_pinning.flags()]
-    yield "processor", f"{machine()['cpu']} ({' '.join(features) or 'features unknown'})"
-    yield "cores", f"{os.cpu_count()}, {usable_cores()} usable"
+    yield "processor", " ".join(features) or "features unknown"
+    yield "cores", f"{usable_cores()} usable"
     yield "memory", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
     yield "disk", f"{shutil.disk_usage('.').free / GIB:.1f} GiB free here"
     yield "SLURM", "sbatch is there" if shutil.which("sbatch") else "none"
@@ -47,14 +46,9 @@ def facts() -> Iterator[tuple[str, str]]:
 def _torch() -> str:
     import torch
 
-    return f"{torch.__version__}, takes {torch.backends.cpu.get_cpu_capability()}"
-
-
-def _gpus() -> str:
-    import torch
-
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ", ".join(names) + f", CUDA {torch.version.cuda}" if names else "none"
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"CUDA {torch.version.cuda}, GPUs: {', '.join(names) or 'none'}; CPU: {capability}"
 
 
 def _numpy() -> str:
@@ -78,13 +72,7 @@ def _numba() -> str:
     return f"{version}, compiles for {binding.get_host_cpu_name()}"
 
 
-LIBRARIES: dict[str, Callable[[], str]] = {
-    "torch": _torch,
-    "GPU": _gpus,
-    "numpy": _numpy,
-    "BLAS": _blas,
-    "Numba": _numba,
-}
+LIBRARIES = {"torch": _torch, "numpy": _numpy, "BLAS": _blas, "Numba": _numba}
 
 
 def examine(say: Callable[[str], None]) -> int:
