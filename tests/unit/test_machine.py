@@ -25,7 +25,7 @@ def test_doctor_says_what_is_here_and_which_library_is_broken(tmp_path, monkeypa
     assert main(["doctor"]) == 1
     out, error = capfd.readouterr()
     assert "Traceback" not in out + error
-    assert out.count("cannot be used (ModuleNotFoundError") == 4
+    assert out.count("cannot be used (ModuleNotFoundError") == 3
 
 
 def test_cores_are_those_of_the_affinity(monkeypatch):

@@ -102,7 +102,7 @@ def _windows() -> Any:
     import torch
     from torch.nn.functional import fold, pad
 
-    class Windows(torch.autograd.Function):
+    class ImageWindows(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
             ctx.shape, ctx.kernel, ctx.padding = x.shape, kernel, padding
@@ -115,4 +115,4 @@ def _windows() -> Any:
             below = fold(error, ctx.shape[3:], ctx.kernel, padding=ctx.padding)
             return below.view(ctx.shape), None, None
 
-    return Windows
+    return ImageWindows
