@@ -70,7 +70,7 @@ def one_process(what: str) -> Iterator[None]:
         with suppress(OSError, RuntimeError):
             path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
             path.parent.mkdir(parents=True, exist_ok=True)
-            fcntl.flock(held.enter_context(path.open("a")), fcntl.LOCK_EX)
+            fcntl.flock(held.enter_context(path.open("ab")), fcntl.LOCK_EX)
         yield
 
 
