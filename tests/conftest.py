@@ -167,19 +167,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
     """Where bytes differ, say on which machine: they may not on the next one."""
     report: pytest.TestReport = yield
     if report.failed and item.get_closest_marker("bytes"):
-        from fedrepro.core.diagnostics.machine_facts import (
-            ASKED,
-            asked,
-            environment_variables,
-            processor,
-        )
+        from fedrepro.core.diagnostics.machine_facts import facts
 
-        found = (
-            processor(),
-            *(one for what in ASKED for one in asked(what)),
-            environment_variables(),
-        )
-        lines = [f"{one.what}: {one.words}" for one in found]
+        lines = [f"{what}: {words}" for what, words in facts()]
         report.sections.append(("machine", "\n".join(lines)))
     return report
 

@@ -108,20 +108,15 @@ CASES = {
 }
 
 
-def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.ndarray]:
-    """Tensors of the network and of the terms after all steps, (1, *shape).
-
-    turned: the inputs, and the rows of the first weight, are in the opposite order during training,
-    which is another order of the first sums and nothing else.
-    """
-    order = slice(None, None, -1 if turned else 1)
+def weights_after(name: str, dtype: str) -> dict[str, np.ndarray]:
+    """Tensors of the network and of the terms after all steps, (1, *shape)."""
     network, settings, terms = CASES[name]
     rng = np.random.default_rng(0)
     most, size = (10, 7) if network.kind == "recurrent" else (256, math.prod(network.shape))
     inputs = rng.integers(0, most, (EXAMPLES, size)).astype(np.uint8)
     scaled = inputs if dtype == "float32" else inputs / (255.0 if most == 256 else 1.0)
     examples = SimpleNamespace(
-        inputs=Stored(np.ascontiguousarray(scaled[:, order])),
+        inputs=Stored(scaled),
         targets=Stored(rng.integers(0, 10, EXAMPLES)),
         kind=np.dtype(dtype),
         scale=255.0 if dtype == "float32" and most == 256 else 1.0,
@@ -132,14 +127,10 @@ def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.n
         return {name: rng.uniform(-0.2, 0.2, (1, *s)).astype(dtype) for name, s in shapes.items()}
 
     start = drawn(network.shapes)
-    if turned:
-        start["weight0"] = start["weight0"][:, order]
     given = InitialTensors(start, drawn(procedure.private))
     task = Task(np.arange(EXAMPLES), RngKey(0, 0, 0), steps=STEPS)
     (part,) = CompiledTrainer(procedure, examples, False).parts([task], given, None)
     assert part.finite.all()
-    if turned:
-        part.tensors["weight0"] = part.tensors["weight0"][:, order]
     return {**part.tensors, **part.private}
 
 

@@ -148,8 +148,8 @@ def test_links_are_followed(tmp_path):
 @pytest.mark.parametrize(
     ("call", "code", "words"),
     [
-        ("mkdir", errno.EROFS, "cannot write .*: the disk is read-only"),
-        ("mkdir", errno.EACCES, "cannot write .*: you may not write there"),
+        ("mkdir", errno.EROFS, "cannot write .*read-only file system"),
+        ("mkdir", errno.EACCES, "cannot write .*permission denied"),
         ("replace", errno.ENOSPC, "the disk is full.*free some space"),
     ],
 )
@@ -172,7 +172,7 @@ def test_errors_of_the_disk_are_told_from_those_of_what_is_read(tmp_path, monkey
     with pytest.raises(PermissionError), atomic(tmp_path / "a"):
         raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/source")
     (tmp_path / "results").write_text("")
-    with pytest.raises(FedreproError, match="a file stands where a folder should be"):
+    with pytest.raises(FedreproError, match=r"cannot write .*/results"):
         write_json(tmp_path / "results" / "a.json", {"a": 1})
     monkeypatch.setattr(type(tmp_path), "open", lambda *_: Full())
     with pytest.raises(FedreproError, match=r"the disk is full: cannot write .*x\.npy"):

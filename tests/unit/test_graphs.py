@@ -82,7 +82,7 @@ def test_the_papers_matrices_have_the_values_of_the_spec(rows):
 
 
 def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
-    """The modulus is 1/3 + 2/3 cos(2 pi / N), and time goes with the square of the length."""
+    """The modulus of a ring is 1/3 + 2/3 cos(2 pi / N)."""
     weights = made("complete", 16)
     assert np.allclose(weights, 1 / 16)
     assert max(second_modulus(weights), mixing_sum(weights)) < 1e-12
@@ -95,9 +95,7 @@ def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
     assert mixing_sum(weights) == pytest.approx(153, abs=0.5)
-    modulus = second_modulus(weights)  # 2 sqrt(pq) cos(pi / N), though W is far from normal
-    assert modulus == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
-    assert 4 * np.log(64) / (1 - modulus) < 60
+    assert second_modulus(weights) == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
 
 
 def test_shapes_are_those_of_their_names():

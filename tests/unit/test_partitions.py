@@ -165,16 +165,6 @@ def test_skew_of_equal_clients_is_zero_and_distance_is_the_largest_difference_ov
         assert far == pytest.approx(most)
 
 
-@given(st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_skew_does_not_depend_on_the_order_of_clients_or_classes(rows):
-    counts = np.array(rows)
-    assert skew_of(counts) == skew_of(counts[::-1]) == skew_of(counts[:, ::-1])
-    far = distances(counts)
-    assert far.shape == (len(rows),)
-    assert (far >= 0).all()
-    assert (far < 1).all()
-
-
 def test_a_partition_that_leaves_a_client_empty_or_a_class_unlearned_is_refused(tmp_path):
     def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)

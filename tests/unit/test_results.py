@@ -18,12 +18,10 @@ from synthetic import KEY, draw, made_once, plan, plausible, rewrite, undrawn, w
 import fedrepro
 from fedrepro.cli import printing
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import LEADING, with_leading
+from fedrepro.core.metrics import LEADING
 from fedrepro.core.provenance import same_bytes
 from fedrepro.numbers.exhibit_files import whole_exhibits
-from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.results_table import paired_differences, results, scenario_blocks, sides
 
 __all__ = ["undrawn", "workplace"]
@@ -45,7 +43,7 @@ def drawn(workplace, undrawn):
     return workplace
 
 
-def test_every_file_of_metrics_has_the_same_leading_columns_older_ones_too(drawn):
+def test_every_file_of_metrics_has_the_same_leading_columns(drawn):
     """Of the same metric and split only phase and round tell a final value from a round's."""
     made = plan()
     paths = [*made.metrics_files(made.exhibit(KEY)), f"reports/tiny/{KEY}.metrics.parquet"]
@@ -58,14 +56,6 @@ def test_every_file_of_metrics_has_the_same_leading_columns_older_ones_too(drawn
     keys = ["trial", "setting", "metric", "split", "client", "partition_clients", "partition_name"]
     assert not frame[final].duplicated(keys).any()
     assert frame.duplicated(keys).any()
-    # As they are in the record, beside files of now.
-    made = plan()
-    path = next(p for p in made.metrics_files(made.exhibit(KEY)) if "downpour" in p)
-    older = read_table(path, "metrics").drop_columns(["setting", "phase"])
-    assert with_leading(older.replace_schema_metadata()).equals(read_metrics([path]).rows)
-    recorded = min((ROOT / "reports/record").rglob("*.metrics.parquet"))
-    found = with_leading(read_table(recorded, "metrics"))
-    assert tuple(found.column_names[: len(LEADING)]) == LEADING
 
 
 def test_what_was_drawn_before_is_shown_on_if_it_is_whole(drawn):

@@ -126,7 +126,7 @@ def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, 
         assert name in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
     held = run_locked.take(snakemake_in_folder.LOCK)
-    with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
+    with pytest.raises(FedreproError, match=r"a run \(process .* is at work in .*wait until"):
         snakemake_in_folder.compute(["x"])
     os.close(held)
 

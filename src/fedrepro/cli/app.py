@@ -171,7 +171,7 @@ def bench(
 
 @app.command()
 def doctor() -> None:
-    """Describe this machine and check whether it computes right: exit 1 if anything is wrong."""
+    """Describe this machine and its libraries; exit 1 if one of these cannot be used."""
     from fedrepro.core.diagnostics.machine_facts import examine
 
     raise typer.Exit(examine(say))

@@ -93,7 +93,7 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
 
     A debugging option in the command's `arguments` asks for the trace. Returns the exit status.
     """
-    from fedrepro.core.errors import FedreproError, fault, sentence_for
+    from fedrepro.core.errors import FedreproError, arose, sentence_for
     from fedrepro.core.plugins import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
@@ -109,7 +109,11 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"fedrepro: {sentence or fault(error)}", file=sys.stderr)
+    fault = (
+        f"this is a fault of the program ({arose(error)}): `{DEBUG}` behind the same command shows "
+        "where it arose; please report it with that"
+    )
+    print(f"fedrepro: {sentence or fault}", file=sys.stderr)
     return MENDABLE if sentence else FAULT
 
 

@@ -13,10 +13,7 @@ TOLD = 160  # letters of another exception's message
 
 
 class FedreproError(Exception):
-    r"""An error that a user can correct: one sentence, printed without a traceback; exit status 2.
-
-    Characters that cannot be printed are written as \\n or \\x00.
-    """
+    """An error that a user can correct: one sentence, printed without a trace; exit status 2."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(printable(sentence))
@@ -37,44 +34,33 @@ def _cut(text: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """Return the error for a `name` that is not among `known`, suggesting the nearest known names.
-
-    `what` is a kind of thing, such as method; `where` is where the name was written.
-    """
+    """Return the error for a `name`, written in `where`, that is not a known `what` (method, …)."""
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     place = f" in {where}" if where else ""
     listed = sorted(map(_cut, difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0)))
     more = f" and {len(options) - len(listed)} more" if len(listed) < len(options) else ""
-    between = "; " if any(", " in option for option in listed) else ", "
-    return FedreproError(
-        f"unknown {what} '{name}'{place}: {hint}known are {between.join(listed) or 'none'}{more}"
-    )
+    names = ", ".join(listed) or "none"
+    return FedreproError(f"unknown {what} '{name}'{place}: {hint}known are {names}{more}")
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-DISK = {
-    **dict.fromkeys(FULL, "the disk is full: cannot write {}; free some space and start again"),
-    errno.EFBIG: "cannot write {}: it is larger than files may be here",
-    errno.EROFS: "cannot write {}: the disk is read-only; start again on another one",
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM),
-        "cannot write {}: you may not write there; change that, or start elsewhere",
-    ),
-    **dict.fromkeys(
-        (errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
-        "cannot write {}: a file stands where a folder should be, or a folder where a file should "
-        "be; move it away and start again",
-    ),
-}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+REFUSED = (
+    *(*FULL, errno.EFBIG, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # a file where a folder should be, or so
+)
 NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and the system say it
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
     """Return a FedreproError if `error` means that the disk refuses to write `path`, else None."""
-    sentence = DISK.get(error.errno or 0)
-    return None if sentence is None else FedreproError(sentence.format(path))
+    if error.errno not in REFUSED:
+        return None
+    full = "the disk is full: " if error.errno in FULL[:2] else ""
+    reason = os.strerror(error.errno).lower()
+    fix = "free some space, or write elsewhere, and start again"
+    return FedreproError(f"{full}cannot write {path} ({reason}); {fix}")
 
 
 # how to get a folder with configuration and workflow: with a wheel, and with a checkout
@@ -102,13 +88,11 @@ def sentence_for(error: BaseException) -> FedreproError | None:
             f"this needs {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
         )
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-        full = error.errno in (*FULL, errno.EROFS)
-        if full or not error.filename:
-            return disk_error(error, error.filename or "a file") if full else None
+        if error.errno in FULL:
+            return disk_error(error, error.filename or "a file")
         reason = (error.strerror or type(error).__name__).lower()
-        return FedreproError(
-            f"{error.filename} cannot be used ({reason}); fix that and start again"
-        )
+        sentence = f"{error.filename} cannot be used ({reason}); fix that and start again"
+        return FedreproError(sentence) if error.filename else None
     text = " ".join(str(error).split())
     if not (isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY)):
         return None
@@ -131,11 +115,3 @@ def type_and_message(error: BaseException) -> str:
     """Return an error's type and message on one line of about 160 letters."""
     message = printable(" ".join(str(error).split()))[:TOLD]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def fault(error: BaseException) -> FedreproError:
-    """Return a FedreproError that reports the unexpected `error` as a fault of this program."""
-    return FedreproError(
-        f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
-        "shows where it arose; please report it with that"
-    )

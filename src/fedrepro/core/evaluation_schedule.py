@@ -15,7 +15,7 @@ from typing import Literal
 from fedrepro.core.errors import FedreproError, shown
 
 EACH = 50  # `auto` measures every round up to this one
-GROWTH = 1.02  # and then every 2 %
+LOG_GROWTH = math.log(1.02)  # and then every 2 %
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class EvaluationSchedule:
     race: int = 0
 
     def __post_init__(self) -> None:
-        """Raise FedreproError unless every ≥ 1 or None, race ≥ 0, and 0 < until < 1 or None."""
         for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
             if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
                 raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
@@ -49,18 +48,16 @@ class EvaluationSchedule:
             return True
         if self.every is not None:
             return done % self.every == 0
-        return done <= EACH or _stretch(done) > _stretch(done - 1)
-
-
-def _stretch(done: int) -> int:
-    return math.floor(math.log(max(done, EACH) / EACH) / math.log(GROWTH))
+        ratios = (max(n, EACH) / EACH for n in (done - 1, done))
+        before, now = (math.floor(math.log(ratio) / LOG_GROWTH) for ratio in ratios)
+        return done <= EACH or now > before
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
     """Return the number of rounds, perhaps a fraction, until accuracy reaches `target`; or inf.
 
-    As in the FedAvg paper, the running maximum of `accuracies`, measured after `rounds`, is
-    interpolated linearly between evaluated rounds, from accuracy 0 at round 0.
+    As in the FedAvg paper, the running maximum of `accuracies` is interpolated linearly between
+    `rounds`, from accuracy 0 at round 0.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):
@@ -81,8 +78,8 @@ class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
     over: whether the metric is taken at the end of a run, in the best round, on average over rounds
-    (`area`) or over the second half of the rounds that all settings ran, or at the last comparison
-    of successive halving. need: a name of the data that the rule uses, such as server_validation.
+    (`area`), over the second `half` of the rounds that all settings ran, or at the last comparison
+    of successive halving. need: the data that the rule uses, such as server_validation.
     """
 
     name: str
@@ -121,36 +118,27 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return the rounds after which successive halving stops the worse half; () for 0 `rounds`.
-
-    They are 1/8, 1/4 and 1/2 of `rounds`, rounded up.
-    """
+    """Return 1/8, 1/4 and 1/2 of `rounds`, rounded up: when the worse half stops; () for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
-
-
-def better_half(scores: Sequence[float]) -> list[int]:
-    """Return sorted indices of the better half, rounded up; of equals the first; NaN is worst."""
-    keys = [-math.inf if math.isnan(score) else round(score, TIE_DIGITS) for score in scores]
-    best = sorted(range(len(keys)), key=lambda at: -keys[at])
-    return sorted(best[: -(-len(keys) // 2)])
 
 
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Compare parameter values, numbered from 0, by successive halving over `rounds` rounds.
+    """Compare settings, numbered from 0 to `settings` - 1, by successive halving over `rounds`.
 
-    `settings` is their number. `score(setting, round)` runs a setting up to a round and returns its
-    score, where higher is better. Returns {setting that did not run to the end: its last round}.
+    `score(setting, round)` runs a setting up to a round and returns its score: higher is better, of
+    equals the first, NaN is worst. Returns {setting that did not run to the end: its last round}.
     """
     left, stopped = list(range(settings)), dict[int, int]()
     for rung in rungs(rounds):
         if len(left) == 1:
             break
-        scores = [score(setting, rung) for setting in left]
-        better = [left[at] for at in better_half(scores)]
+        scores = {setting: score(setting, rung) for setting in left}
+        keys = {s: math.inf if math.isnan(v) else -round(v, TIE_DIGITS) for s, v in scores.items()}
+        better = sorted(left, key=keys.__getitem__)[: -(-len(left) // 2)]
         stopped |= {setting: rung for setting in left if setting not in better}
-        left = better
+        left = sorted(better)
     return stopped
 
 
@@ -162,12 +150,3 @@ def whole_runs(settings: int) -> float:
             break
         cost, before, left = cost + left * (1 / share - before), 1 / share, -(-left // 2)
     return cost + left * (1 - before)
-
-
-def require_fits(race: int, rounds: int, where: str) -> None:
-    """Raise if successive halving needs more rounds (`race`) than the run called `where` has."""
-    if race > rounds:
-        raise FedreproError(
-            f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "
-            f"{rounds} at most"
-        )

@@ -31,8 +31,7 @@ _taken = NOT_PINNED
 def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return `active_mode`.
 
-    Changes nothing that is set already, on a processor without AVX2 (by the features that the file
-    `cpu` lists), or after a library was loaded.
+    Changes nothing that is set, or on a processor without AVX2, or after a library was loaded.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()

@@ -131,34 +131,15 @@ def require_metric(name: str, method: Spec) -> None:
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
-@dataclass(frozen=True)
-class Size:
-    """A way to show a model's size: the value of `metric` times `factor`, in the unit `words`."""
-
-    metric: str
-    title: str
-    words: str
-    factor: float = 1.0
-
-
-SIZES = {
-    "hidden_units": Size("hidden_units", "Hidden units", "units"),
-    "parameters": Size("parameters", "Parameters", "parameters"),
-    "megabytes": Size("parameters", "Megabytes", "MB", FLOAT_BYTES / 1e6),
-}
-
-
-def size_text(value: float, size: Size) -> str:
-    """Return `value`, a model size, as text: 225 units, 178,885 parameters, 0.716 MB."""
-    number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
-    return f"{number} {size.words}"
+# metrics of a model's size that figures and tables may show, with their units
+SIZES = {"hidden_units": "units", "parameters": "parameters"}
 
 
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the examples measured on, such as test; None for a metric without examples. round: None
-    at the end of a run. client: None for all clients.
+    split: the examples measured on, such as test. round: None at the end of a run. client: None for
+    all clients.
     """
 
     metric: str
@@ -170,11 +151,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` with its trial, method and fine-tuning, as a row of a result file.
-
-    training: the local training, if a file has several. tune: the fine-tuning on a random public
-    sample, if any. repetition: the index of the sample.
-    """
+    """A `Number` as a row of a result file; with `tune`, fine-tuned on sample `repetition`."""
 
     trial: int
     method: Spec
@@ -239,20 +216,6 @@ class Table:
             columns[REPETITION] = pa.array([r.repetition for r in rows], pa.int32())
             columns |= _parameters("tune", [r.tune for r in rows])
         return pa.table(columns)
-
-
-def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics, columns LEADING first; add `setting` and `phase` to older ones."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if "setting" not in table.column_names:
-        table = table.append_column("setting", table["method"])
-    if "phase" not in table.column_names:
-        phases = pc.if_else(pc.is_null(table["round"]), FINAL, IN_ROUND)
-        table = table.append_column("phase", phases.cast(pa.string()))
-    others = [name for name in table.column_names if name not in LEADING]
-    return table.select([*LEADING, *others])
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:

@@ -48,9 +48,8 @@ class RngKey:
     def clock(self) -> str:
         """Return the key's time as text: "epoch" without rounds, else "round" or "round/epoch".
 
-        The epoch is left out if it is 0; ";call" follows where a client trains again. Epoch 0 of
-        round r equals epoch r without rounds, so that methods are compared on common random
-        numbers.
+        ";call" follows where a client trains again. Epoch 0, left out, of round r equals epoch r
+        without rounds, so that methods are compared on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

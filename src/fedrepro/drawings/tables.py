@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
+from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics
 from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
@@ -153,7 +153,7 @@ def table_of(
     labels = [method["label"] for method in about["methods"]]
     bounds = {method["label"] for method in about["methods"] if method["reference"]}
     sides, form = (arranged.rows, arranged.columns), number_form(arranged.metric)
-    size = SIZES[about["settings"]["size"]] if arranged.sizes else None
+    size = about["settings"]["size"] if arranged.sizes else None
     found: dict[Place, Row] = {}
     for row in select_series(last, arranged.metric, arranged.split).to_dict("records"):
         if row[METHOD] in labels:
@@ -191,8 +191,8 @@ def table_of(
         text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
         below: tuple[str, ...] = ()
         if size is not None:
-            means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
-            below = tuple(size_text(float(mean), size) for mean in means[:1])
+            means = row_values(select_series(numbers, size, ""), row)["mean"]
+            below = tuple(f"{float(mean):,.0f} {SIZES[size]}" for mean in means[:1])
         return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}

@@ -49,8 +49,8 @@ def network_like(clients: LocalModels) -> Network:
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Return a function prepare(clients, info, *, rng) that asks each client for statistics.
 
-    A method of `api.method` gets them as `prepared`. `question` names a function of the module
-    `fisher_and_input_moments`, such as diagonal_fisher, for each client's own model and `options`.
+    `question` names a function of `fisher_and_input_moments`, such as diagonal_fisher, which gets
+    each client's own model and `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,7 +71,7 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) must merge the clients' matrices (J, D, K) of a layer to one (D, K). Other
+    layer(name, matrices) merges the clients' matrices (J, D, K) of a layer to one (D, K). Other
     tensors are averaged by `share`.
     """
     network = network_like(clients)
@@ -105,8 +105,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
     """Keep only the clients of the most common architecture or, if widths differ, widths.
 
-    It is for methods that average weights. Of equally common ones the first is kept. Returns the
-    kept models, and `info` reduced to their clients.
+    Of equally common ones the first is kept. Returns their models, and `info` reduced to them.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -159,8 +158,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
     (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), with `weights` W_i (J, D, K), second moments
     of `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ `ridge` times the
-    diagonal's mean. If each W_i solves client i's least squares, the result solves that of all
-    examples together; if sum_i p_i A_i is singular, it is the solution nearest to W̄.
+    diagonal's mean. If sum_i p_i A_i is singular, it is the solution nearest to W̄.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
@@ -201,7 +199,7 @@ def plain_descent(
 
     There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. Their sum
     is computed at once: φ(applied) r, with r the first residual, c = 2 / entries and φ(λ) = (1 - (1
-    - c λ²)^steps) / λ, by Lanczos' method with up to `basis` vectors. Steps diverge if c λ² > 2.
+    - c λ²)^steps) / λ, by Lanczos' method with up to `basis` vectors.
     """
     import scipy.linalg
 
@@ -247,9 +245,9 @@ def conjugate_gradients(
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
-    `applied` is the system's left side, `residual` the right side minus applied(start). Stops after
-    `steps`, or when the residual's length is `tolerance` times its first length. Returns the
-    solution, and the residual's last length over its first.
+    `applied` is its left side, `residual` the right side minus applied(start). Stops after `steps`,
+    or when the residual is `tolerance` times as long as at first. Returns the solution and this
+    ratio.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
@@ -271,7 +269,7 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
     """Average weights by Fisher information: sum_i p_i F_i w_i / sum_i p_i F_i, elementwise.
 
     `weights` w_i and `information` F_i are (J, …), `share` p is (J,); F_i is at least `floor`.
-    Where every client's information is 0 the result is the plain mean by `share`.
+    Where it is 0 for all the result is the mean by `share`.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -285,8 +283,8 @@ def fisher_descent(
     """Run FedFisher's descent with momentum from `start`, by `steps` steps of size `rate` η.
 
     m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01), where v is `gradient` at w; with
-    `within`, 0.01 is added inside the root, as for Kronecker factors. Weights with small gradients
-    hardly change. Source: the authors' code; m and s are not damped sums, so this is not Adam.
+    `within`, 0.01 is added inside the root, as for Kronecker factors. Source: the authors' code; m
+    and s are not damped sums, so this is not Adam.
     """
     x, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for _ in range(steps):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
-from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
+from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of
 from fedrepro.core.params import Value, render
 from fedrepro.numbers.setting_selection import (
     CHOICE,
@@ -74,7 +74,7 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
-    bare = [with_leading(table.replace_schema_metadata()) for table in tables]
+    bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
     return Metrics(rows, [read_provenance(table) for table in tables])
 

@@ -18,7 +18,7 @@ from typing import Any
 from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import METHOD_KINDS
-from fedrepro.core.metrics import SIZES, TIMES, Size
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
@@ -159,10 +159,6 @@ class Exhibit:
     @property
     def is_table(self) -> bool:
         return self.settings.drawing.name == TABLE
-
-    @property
-    def size(self) -> Size:
-        return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:

@@ -227,7 +227,7 @@ class ExhibitSettings(Strict):
     drawing: SerializeAsAny[Drawing] = key(
         ..., "how it is shown: a drawing by name, with its options beside the name"
     )
-    size: Literal["hidden_units", "parameters", "megabytes"] = key(
+    size: Literal["hidden_units", "parameters"] = key(
         "parameters",
         "which size of models is shown; hidden_units means something for fully connected networks "
         "only",

@@ -22,7 +22,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import (
     SPLIT,
     EvaluationSchedule,
-    require_fits,
     rounds_to_target,
     successive_halving,
 )
@@ -201,7 +200,11 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[tuple[Spec
         name = setting_token(setting, [(key, training[key]) for key in scenario.training.swept])
         found.append((training, setting, name))
         rounds = setting.component.fn(**setting.values).rounds
-        require_fits(race, rounds, f"method '{setting.token}'")
+        if race > rounds:
+            raise FedreproError(
+                f"method '{setting.token}': a race over {race} rounds, but a run ends after "
+                f"{rounds}; let it race over {rounds} at most"
+            )
     return found
 
 

@@ -1,1 +1,1 @@
-"""Facts about this machine, and checks that its libraries compute correctly."""
+"""Facts about this machine, and one run at a time in a folder."""

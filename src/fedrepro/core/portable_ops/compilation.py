@@ -1,9 +1,9 @@
 """How Numba compiles: into a cache by the content of sources, in one process, callees once.
 
-Numba caches by the path of the source, so that each copy of the package would compile again. And it
-compiles every function to machine code, and again in each of its callers: here a function that only
-compiled code calls stops at LLVM code, by which convolutional steps compile in two thirds of the
-time. This uses undocumented names of Numba; a version without them compiles in its own way.
+Numba caches by the path of the source, so each copy of the package would compile again; and it
+compiles a function to machine code again in each of its callers. Here a function that only compiled
+code calls stops at LLVM code: convolutional steps compile in two thirds of the time. This uses
+undocumented names of Numba; a version without them compiles in its own way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,9 @@ class ByContent(UserProvidedCacheLocator):
         self._cache_path = str(compiled_folder() / f"{Path(py_file).stem}-{content}")
 
     @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Return the cache rule of a function in `py_file`; None if its folder is unwritable."""
-        try:
-            locator = cls(py_func, py_file)
-            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except (OSError, RuntimeError):  # no home
-            return None
-        return locator
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        any_folder: Any = super(UserProvidedCacheLocator, cls)  # and not NUMBA_CACHE_DIR alone
+        return any_folder.from_function(py_func, py_file)
 
 
 @contextmanager
@@ -71,29 +66,21 @@ def kept_by_content() -> Iterator[None]:
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
     """Run the `with` body, which compiles `what`, in one process at a time, if locks work."""
-    try:
-        path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except (OSError, RuntimeError):
+    with ExitStack() as held:
+        with suppress(OSError, RuntimeError):
+            path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(held.enter_context(path.open("ab")), fcntl.LOCK_EX)
         yield
-        return
+
+
+def cached(compiler: Any, function: Any) -> Any:
+    """Compile by `compiler` (numba.njit or cfunc with options), cached if a folder is writable."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def compiled_once(function: Any) -> None:
-    """Change a Numba function in place: one process compiles it, all others read the cache."""
-    compile_now, name = function.compile, function.py_func.__qualname__
-
-    def compile_or_wait(kinds: Any) -> Any:
-        with one_process(f"{name}{kinds}"):
-            return compile_now(kinds)
-
-    function.compile = compile_or_wait
+        with kept_by_content():
+            return compiler(cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return compiler()(function)
 
 
 @register(mutates_CFG=True, analysis_only=False)
@@ -103,7 +90,6 @@ class InnerLowering(lowering):  # type: ignore[misc]
     _name = "fedrepro_inner_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Compile the function in Numba's `state` to LLVM code; return True: `state` changed."""
         flags, library = state.flags, state.targetctx.codegen().create_library(str(state.func_id))
 
         def finish() -> None:

@@ -2,12 +2,11 @@
 
 Of `product_at` rows of the first factor begin at listed offsets in an array, and consist of
 stretches of adjacent numbers. A k × k window of an image stored as (H, W, C) is such a row: k
-stretches of k · C numbers. So a convolution needs no unfolded copy. An element is summed as in
-`matrix_products`.
+stretches of k · C numbers. So a convolution needs no unfolded copy.
 
-Of `sparse_product` the first factor is mostly zeros, which are left out; without them a chain of
-fused multiply-adds gives the same bits. `lay` adds products of single numbers and rows of a matrix
-to a tile in registers, `lift` computes their gradients.
+Of `sparse_product` the first factor is mostly zeros; without them a chain of fused multiply-adds
+gives the same bits. `lay` adds products of numbers and rows of a matrix to a tile in registers,
+`lift` computes their gradients.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def _multiply_at(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
-    Row r of a begins at a[places[r]] and consists of `runs` stretches of `length` numbers. Matrices
-    are pointers; *_row, *_run and *_step are strides between rows, stretches and numbers.
+    Row r of a begins at a[places[r]] and has `runs` stretches of `length` numbers. Matrices are
+    pointers; *_row, *_run and *_step are strides between rows, stretches and numbers.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -187,9 +186,9 @@ def added_up(code: Code, x: Any, at: Any, rows: Any, columns: Any, out: Any, to:
             place = point(kinds[0], x, builder.add(first, builder.mul(j, right)))
             return [builder.fadd(sums[0], vector.load(vector.at(place)))]
 
-        return loop(builder, sums, none, width, add)[0]
+        return loop(builder, sums, none, width, add)
 
-    (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, count, add_row)
+    (total,) = loop(builder, [_each(vector.type, 0.0)], none, count, add_row)
     vector.store(total, vector.at(point(kinds[4], out, to)))
 
 
@@ -202,18 +201,19 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of LLVM code for a tile of a matrix: a row of 1 to 10 vectors, or 2 to 5 rows of 1."""
+    """Writer of LLVM code for a tile of a matrix: a row of 1 to 10 vectors, or 2 to 5 rows of 1.
+
+    Its form, `kind`, is v for a row of v vectors, up to 10 (VECTORS), or 9 + r for r rows of one.
+    """
 
     def __init__(self, code: Code, dtype: Any, index: Any) -> None:
         super().__init__(code.builder, dtype)
         self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write LLVM code that branches by a tile's form; `one` writes each branch.
+        """Write LLVM code that branches by a tile's form at run time; `one` writes each branch.
 
-        `kind` is the form at run time: v for a row of v vectors, up to 10, or 9 + r for r rows of
-        one vector. In `one(form, part)`, `part` are indices of vectors that fit into the CPU's
-        registers.
+        In `one(form, part)`, `part` are indices of vectors that fit into the CPU's registers.
         """
 
         def whole(case: int) -> None:
@@ -225,10 +225,7 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write LLVM code for pointers to the vectors `part` of a tile at `first`.
-
-        `kind` is v for a row of up to 10 vectors, or 9 + r for r rows of one, of stride `apart`.
-        """
+        """Write code for pointers to vectors `part` of a tile at `first`, of row stride `apart`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -247,9 +244,8 @@ class _Tile(Vectors):
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
     """Write LLVM code, into `code`, that adds a weighted sum of rows of `laid` to part of `image`.
 
-    Both are matrices (array, offset, row stride); the part is a tile, a small block. The sum is of
-    amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers. `kind`
-    encodes the tile's form: v up to 10 (VECTORS), a row of v vectors; 9 + r, r rows of one vector.
+    Both are matrices (array, offset, row stride); the part is a tile of the form `kind`. The sum is
+    of amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers.
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -270,7 +266,7 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
             values = tile.load_all(tile.pointers(row, case, below, some))
             return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
 
-        sums, _ = loop(builder, tile.load_all(targets), first, end, add)
+        sums = loop(builder, tile.load_all(targets), first, end, add)
         tile.store_all(sums, targets)
 
     tile.write(kind, write)
@@ -327,7 +323,7 @@ def lift(
     `lay` has added amounts[m] times the row to an image at place seats[m], for m < `count`.
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
     is added to the array `moved` at the offset of `laid`, that of amounts[m] to vector m of `sums`,
-    for `total`. `kind`, the tile's form, is v for a row of up to 10 vectors, 9 + r for r rows.
+    for `total`. `kind` is the tile's form.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)
@@ -355,7 +351,7 @@ def lift(
             tile.store(total, place)
             return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
 
-        moves, _ = loop(builder, tile.load_all(targets), zero, count, add)
+        moves = loop(builder, tile.load_all(targets), zero, count, add)
         tile.store_all(moves, targets)
 
     tile.write(kind, write)

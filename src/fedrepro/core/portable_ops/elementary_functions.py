@@ -211,10 +211,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Write LLVM code that makes the CPU treat subnormal numbers, which are slow, as 0.
-
-    Returns the CPU's floating-point modes before, to restore them.
-    """
+    """Write LLVM code that makes the CPU take subnormal numbers as 0; return its old modes."""
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)

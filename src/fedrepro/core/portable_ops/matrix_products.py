@@ -25,8 +25,7 @@ from numba.extending import intrinsic, overload
 from fedrepro.core.portable_ops import padding_and_alignment
 from fedrepro.core.portable_ops.compilation import (
     OPTIONS,
-    compiled_once,
-    kept_by_content,
+    cached,
     one_process,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
@@ -46,20 +45,21 @@ def named_after(function: Function, calls: Collection[ModuleType]) -> None:
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
 
 
-def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
+def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Any:
     """Compile a function that calls compiled functions of the modules `calls`, cached on disk.
 
     Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
     """
     if calls:
         named_after(function, calls)
-    try:
-        with kept_by_content():
-            keep = numba.njit(error_model="numpy", cache=True)
-            dispatcher: Function = keep(function)
-        compiled_once(dispatcher)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        dispatcher = numba.njit(error_model="numpy")(function)
+    dispatcher = cached(partial(numba.njit, error_model="numpy"), function)
+    compile_now, name = dispatcher.compile, function.__qualname__
+
+    def compile_or_wait(kinds: Any) -> Any:
+        with one_process(f"{name}{kinds}"):
+            return compile_now(kinds)
+
+    dispatcher.compile = compile_or_wait  # one process compiles, all others read the cache
     return dispatcher
 
 
@@ -72,7 +72,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     """Make a function, for compiled code, that dispatches on the type of its first argument.
 
     `kinds` maps a class of named tuples to the function to call; `plain` is called for all others.
-    With `field`, the type of this field of the argument decides.
+    With `field`, this field of the argument decides.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
@@ -133,12 +133,8 @@ def clear(values: Array, first: int, end: int) -> None:
 padded_to, row_of = inner(padding_and_alignment.padded_to), inner(padding_and_alignment.row_of)
 
 
-def _wide() -> bool:
-    named = config.CPU_FEATURES  # type: ignore[attr-defined]
-    return "+avx512f" in named if named else bool(binding.get_host_cpu_features().get("avx512f"))
-
-
-WIDE = _wide()
+NAMED: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
+WIDE = "+avx512f" in NAMED if NAMED else bool(binding.get_host_cpu_features().get("avx512f"))
 # how many rows and columns of a product are computed at a time: accumulators fill the registers
 ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
 HALF = COLUMNS // 2
@@ -218,7 +214,6 @@ def _tile_of(
     may lie in several stretches of memory, as an image's window does: `terms` is (their number, the
     length of each). out, begin: (array, offset, row stride). a, b: (array, offset, stride between
     stretches, within one). of: the row stride of a, or (offsets of its rows, index of the first).
-    typing: Numba's typing context.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -272,13 +267,13 @@ def _tile_of(
                         new += [vector.fma(factor, v, s) for v, s in zip(values, own, strict=True)]
                     return new
 
-                return loop(builder, sums, constant(0), length, add)[0]
+                return loop(builder, sums, constant(0), length, add)
 
             def pointers(matrix: Any, step: Any) -> list[list[Any]]:
                 return [across(matrix, builder.mul(constant(r), step)) for r in range(height)]
 
             sums = [value for row in pointers(begin, begin_row) for value in load(row)]
-            sums, _ = loop(builder, sums, constant(0), runs, run)
+            sums = loop(builder, sums, constant(0), runs, run)
             sums.reverse()
             for row in pointers(out, out_row):
                 for pointer in row[:-1]:
@@ -307,28 +302,15 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
     builder.position_at_end(done)
 
 
-def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> tuple[list[Any], Any]:
-    """Write an LLVM loop of values = body(values, k), k from first to end - 1; return values, k."""
-    before = builder.block
-    test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
-    builder.branch(test)
-    builder.position_at_end(test)
-    k = builder.phi(first.type)
-    k.add_incoming(first, before)
-    phis = []
-    for value in values:
-        phi = builder.phi(value.type)
-        phi.add_incoming(value, before)
-        phis.append(phi)
-    builder.cbranch(builder.icmp_signed("<", k, end), turn, after)
-    builder.position_at_end(turn)
-    new = body(list(phis), k)
-    k.add_incoming(builder.add(k, ir.Constant(k.type, 1)), builder.block)
-    for phi, value in zip(phis, new, strict=True):
-        phi.add_incoming(value, builder.block)
-    builder.branch(test)
-    builder.position_at_end(after)
-    return list(phis), k
+def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> list[Any]:
+    """Write an LLVM loop of values = body(values, k), k from first to end - 1; return values."""
+    places = [cgutils.alloca_once_value(builder, value) for value in values]
+    step = ir.Constant(first.type, 1)
+    with cgutils.for_range_slice(builder, first, end, step, first.type) as (k, _):
+        new = body([builder.load(place) for place in places], k)
+        for place, value in zip(places, new, strict=True):
+            builder.store(value, place)
+    return [builder.load(place) for place in places]
 
 
 def _multiply(
@@ -382,11 +364,8 @@ def by_address(function: Function, arguments: str) -> Function:
         numbers, places = (numba_types.CPointer(getattr(types, t)) for t in (dtype, "int64"))
         kinds = {"x": numbers, "p": places, "n": types.intp}
         signature = types.void(*(kinds[letter] for letter in arguments))
-        try:
-            with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
-                return numba.cfunc(signature, cache=True)(function)
-        except RuntimeError:  # as in `compiled`
-            return numba.cfunc(signature)(function)
+        with one_process(f"{function.__qualname__} {dtype}"):
+            return cached(partial(numba.cfunc, signature), function)
 
     return compiled_for
 

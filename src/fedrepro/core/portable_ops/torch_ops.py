@@ -35,33 +35,29 @@ def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -
 
     if x.device.type != "cpu":
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
-    output: torch.Tensor = _affine().apply(x, weight, bias)
+    output: torch.Tensor = _product().apply(x, weight).add_(bias.unsqueeze(1))
     return output
 
 
 @cache
-def _affine() -> Any:
+def _product() -> Any:
     import torch
 
-    class AffineProduct(torch.autograd.Function):
+    class Product(torch.autograd.Function):
         @staticmethod
-        def forward(
-            ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-        ) -> torch.Tensor:
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             ctx.save_for_backward(x, weight)
-            return multiplied(x, weight).add_(bias.unsqueeze(1))
+            return multiplied(x, weight)
 
         @staticmethod
         def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            x, weight = ctx.saved_tensors
-            needs = ctx.needs_input_grad
+            (x, weight), (of_x, of_weight) = ctx.saved_tensors, ctx.needs_input_grad
             return (
-                multiplied(error, weight.transpose(1, 2)) if needs[0] else None,
-                multiplied(x.transpose(1, 2), error) if needs[1] else None,
-                error.sum(1) if needs[2] else None,
+                multiplied(error, weight.transpose(1, 2)) if of_x else None,
+                multiplied(x.transpose(1, 2), error) if of_weight else None,
             )
 
-    return AffineProduct
+    return Product
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
@@ -80,12 +76,8 @@ def root(x: torch.Tensor) -> torch.Tensor:
     """Return the square root of x, without a gradient; on the CPU correctly rounded."""
     import torch
 
-    detached = x.detach()
-    return (
-        torch.from_numpy(np.sqrt(detached.numpy()))
-        if detached.device.type == "cpu"
-        else detached.sqrt()
-    )
+    detached, on_cpu = x.detach(), x.device.type == "cpu"
+    return torch.from_numpy(np.sqrt(detached.numpy())) if on_cpu else detached.sqrt()
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
@@ -94,47 +86,33 @@ def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tens
     x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'); `padding` is zeros around.
     cuDNN goes model by model, which leaves a GPU nearly idle; here all windows are one product.
     """
-    output: torch.Tensor = _convolution().apply(x, weight, padding)
-    return output
+    import torch
 
-
-def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
-    """Unfold the k × k windows of images (A, B, C, H, W): (A · B, C · k · k, H' · W')."""
-    from torch.nn.functional import pad
-
-    around = pad(x, (padding,) * 4) if padding else x
-    windows = around.unfold(3, kernel, 1).unfold(4, kernel, 1).permute(0, 1, 2, 5, 6, 3, 4)
-    a, b, c, _, _, height, width = windows.shape
-    return windows.reshape(a * b, c * kernel * kernel, height * width)
+    (models, examples, *_), (_, channels, _, kernel, _) = x.shape, weight.shape
+    by = weight.reshape(models, 1, channels, -1).expand(-1, examples, -1, -1)
+    by = by.reshape(models * examples, channels, -1)
+    height, width = (size + 2 * padding - kernel + 1 for size in x.shape[3:])
+    products = torch.bmm(by, _windows().apply(x, kernel, padding))
+    return products.view(models, examples, channels, height, width)
 
 
 @cache
-def _convolution() -> Any:
-    """Return the autograd function of `convolved`, with one batched product for all examples."""
+def _windows() -> Any:
+    """Return an autograd function from images (A, B, C, H, W) to windows (A B, C k k, H' W')."""
     import torch
-    from torch.nn.functional import fold
+    from torch.nn.functional import fold, pad
 
-    class Convolution(torch.autograd.Function):
+    class ImageWindows(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
-            (models, examples, *_), (_, channels, _, kernel, _) = x.shape, weight.shape
-            windows = columns(x, kernel, padding)
-            by = weight.reshape(models, 1, channels, -1)
-            by = by.expand(-1, examples, -1, -1).reshape(models * examples, channels, -1)
-            ctx.save_for_backward(windows, by)
-            ctx.shapes, ctx.padding = (x.shape, weight.shape), padding
-            height, width = (size + 2 * padding - kernel + 1 for size in x.shape[3:])
-            return torch.bmm(by, windows).view(models, examples, channels, height, width)
+        def forward(ctx: Any, x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
+            ctx.shape, ctx.kernel, ctx.padding = x.shape, kernel, padding
+            around = pad(x, (padding,) * 4) if padding else x
+            windows = around.unfold(3, kernel, 1).unfold(4, kernel, 1).permute(0, 1, 2, 5, 6, 3, 4)
+            return windows.reshape(x.shape[0] * x.shape[1], x.shape[2] * kernel**2, -1)
 
         @staticmethod
         def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            (windows, by), (shape, weight) = ctx.saved_tensors, ctx.shapes
-            flat = error.reshape(*by.shape[:2], -1)
-            below = None
-            if ctx.needs_input_grad[0]:
-                back = torch.bmm(by.transpose(1, 2), flat)
-                below = fold(back, shape[3:], weight[-1], padding=ctx.padding).view(shape)
-            per_example = torch.bmm(flat, windows.transpose(1, 2))
-            return below, per_example.view(*shape[:2], *weight[1:]).sum(1), None
+            below = fold(error, ctx.shape[3:], ctx.kernel, padding=ctx.padding)
+            return below.view(ctx.shape), None, None
 
-    return Convolution
+    return ImageWindows

@@ -123,7 +123,7 @@ class AccuracyAndSize(Figured):
                 place |= {"textcoords": "offset points", "annotation_clip": False}
                 size.annotate(name, (1.0, line.mean[-1]), (3, 0), **place)
         size.set_ylim(bottom=0)
-        size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
+        size.set_title(f"c  {size_title(exhibit).capitalize()}, global model", loc="left")
         set_x_axis(size, exhibit, numbers)
         middle: dict[str, Any] = {"ha": "center", "va": "center", "color": layout.SOFT}
         up = (0.105 + more / 2) / drawn.get_figheight()
@@ -139,9 +139,8 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str],
     line, because its size is a result. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    size, (*_, symbol) = exhibit.size, layout.axis_of(exhibit)
-    scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
-    sizes = layout.lines(exhibit, scaled, size.metric, "")
+    *_, symbol = layout.axis_of(exhibit)
+    sizes = layout.lines(exhibit, numbers, exhibit.settings.size, "")
     groups: list[tuple[list[str], Line, str]] = []
     for label in (m.label for m in sorted(exhibit.measures, key=lambda m: not m.reference)):
         if label not in sizes or not any((line := sizes[label]).mean):
@@ -322,8 +321,12 @@ class AccuracyAgainstSize(Figured):
             row[0].set_ylabel("test accuracy (%)", labelpad=2)
         whose = " of the global model" if columns <= 3 else ""  # a narrower panel has no room
         for axes in grid[-1]:
-            axes.set_xlabel(exhibit.size.title.lower() + whose)
+            axes.set_xlabel(size_title(exhibit) + whose)
         return drawn
+
+
+def size_title(exhibit: Exhibit) -> str:
+    return exhibit.settings.size.replace("_", " ")
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
@@ -331,8 +334,8 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
     The values are of the method's own parameter that is shown at each point, [] if none is.
     """
-    rows, size, keys = final(numbers), exhibit.size, ["method", "setting"]
-    sizes = select_series(rows, size.metric, "").set_index(keys)["mean"] * size.factor
+    rows, keys = final(numbers), ["method", "setting"]
+    sizes = select_series(rows, exhibit.settings.size, "").set_index(keys)["mean"]
     accuracy = select_series(rows, "accuracy", "test").join(sizes.rename("x"), on=keys)
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:

@@ -352,12 +352,11 @@ class HeatMaps(layout.Figured):
         yield from checks.numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        (maps, rows), size = pair_maps(exhibit, numbers), exhibit.size
+        (maps, rows), size = pair_maps(exhibit, numbers), exhibit.settings.size
         name = "training" if self.split == "train" else "test"
         shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
         if self.sizes:
-            form = "{:.0f}" if size.factor == 1 else "{:.2g}"
-            shades.append(Shade(size.metric, "", size.title.lower(), size.factor, form))
+            shades.append(Shade(size, "", size.replace("_", " "), 1.0, "{:.0f}"))
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(maps) * len(shades) // columns

@@ -34,11 +34,8 @@ def networks_of(
 ) -> list[UnitArrays]:
     """Split stacked tensors weight0 (J, D, L), bias0, … into the networks of J clients, float64.
 
-    A network is a tuple (weight0 (D, L), bias0, …). `widths` are the hidden units of each client,
-    lowest layer first, if tensors are padded to more units.
-
-    Raises:
-        FedreproError: the networks have no biases; matching compares units by weights and biases.
+    `widths` are the hidden units of each client, lowest layer first, if tensors are padded to more
+    units. Raises FedreproError if the networks have no biases, by which units are compared too.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
@@ -59,10 +56,8 @@ def networks_of(
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
     """Convert a network's arrays to float32 tensors by name: weight0 (1, D, L), bias0 (1, L), …."""
-    names = tensor_names(len(network))
-    return {
-        name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
-    }
+    named = zip(tensor_names(len(network)), network, strict=True)
+    return {name: value[None].astype(np.float32) for name, value in named}
 
 
 def tensor_names(count: int) -> list[str]:
@@ -85,11 +80,9 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
     Both are clients' shares of all examples; if `by_class`, the second of examples of each class.
     """
-    sizes = label_counts.sum(axis=1)
-    share = sizes / sizes.sum()
-    if by_class:
-        return share, class_shares(label_counts)
-    return share, np.tile(share[:, None], label_counts.shape[1])
+    share = label_counts.sum(axis=1) / label_counts.sum()
+    by_size = np.tile(share[:, None], label_counts.shape[1])
+    return share, class_shares(label_counts) if by_class else by_size
 
 
 @dataclass(frozen=True)
@@ -112,10 +105,8 @@ class Blocks:
             if layer.kernel or of_maps:
                 weight = weight.reshape(len(weight), count, -1, weight.shape[-1])
             below = weight.shape[-1]
-            bias = np.zeros((len(weight), below))
-            if layer.bias is not None:
-                bias = tensors[layer.bias].astype(np.float64)
-            arrays += [weight, bias]
+            none = np.zeros((len(weight), below))
+            arrays += [weight, none if layer.bias is None else tensors[layer.bias].astype(float)]
         return list(zip(*arrays, strict=True))
 
     @property
@@ -174,7 +165,7 @@ def outgoing(weight: Array) -> Array:
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join networks into one with all their units, output bias `bias` (K,), that sums outputs."""
+    """Join networks into one that has all their units and sums their outputs, plus `bias` (K,)."""
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.linalg import block_diag
 
@@ -193,10 +184,8 @@ def strength(network: UnitArrays, layer: int) -> Array:
     by the inverse, changes neither outputs nor strength.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
-    product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
-        outgoing(network[2 * layer + 2]), axis=1
-    )
-    return product
+    way_out = outgoing(network[2 * layer + 2])
+    return np.asarray(np.linalg.norm(way_in, axis=0) * np.linalg.norm(way_out, axis=1))
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:

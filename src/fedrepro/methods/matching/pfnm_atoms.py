@@ -3,12 +3,12 @@
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
 diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up over the
-members of an atom. On the *uniform* coordinates of a unit (incoming weights, bias) every unit has
-the same precision, so the reward needs only inner products and lengths. On the *classed* ones
-(weights to the classes) each client has its own. Either sort may be empty.
+members of an atom. On the *uniform* coordinates (incoming weights, bias) all units have the same
+precision, so the reward needs only inner products and lengths; on the *classed* ones (weights to
+the classes) each client has its own. Either sort may be empty.
 
-An atom occupies a slot, a row of every array of sums, until its last member leaves. Sums are kept
-by adding and subtracting, so they carry rounding errors; the final atoms are summed once more.
+An atom has a slot, a row of every array of sums, until its last member leaves. Adding and
+subtracting leaves rounding errors in the sums; the final atoms are summed once more.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
     Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the
-    precisions of unit and atom, h, G values times precision; `products` are h_l · G_i over incoming
-    weights and bias. Units are of one client. Source: PFNM, equation (9).
+    precisions of a client's unit and an atom, h, G values times precision; `products` are h_l · G_i
+    over incoming weights and bias. Source: PFNM, equation (9).
     """
     # uniform coordinates: |h + G|² / (p + S) - |G|² / S, terms in |G|² joined before they cancel
     shrink = 1.0 / (units.precision + atoms.precision)
@@ -63,18 +63,18 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
     """Return the reward for joining an atom that m other clients share: factor · log(m / (J - m)).
 
-    `counts` (atoms,) are m, from 1 to J - 1, at most `cap` as in the authors' code; `clients` is J.
-    PFNM's equation (9) has factor 1; derived, it is 2.
+    `counts` (atoms,) are m, at most `cap` as in the authors' code; `clients` is J. PFNM's equation
+    (9) has factor 1; derived, it is 2.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's reward for atoms that its units had before, in a stream of data.
+    """Return a client's reward for atoms that its units had in a stream before `step` s = 1, 2, ….
 
-    It is factor * log((1 + m) / (s - m)). `members` m (atoms,), from 0 to s - 1, counts how often
-    before `step` s = 1, 2, …. A heuristic by PFNM's own words (supplement, (11)), with factor 1.
+    It is factor * log((1 + m) / (s - m)), with `members` m (atoms,) how often. A heuristic by
+    PFNM's own words (supplement, equation (11)), with factor 1.
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
@@ -83,8 +83,7 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
     """Return the rewards for a client's first, second, … new atom, `columns` in all.
 
     The t-th is 2 log(gamma0 / J) - 2 log t, with J `clients` and gamma0 the mass of the Beta
-    process: more makes new atoms (common units) likelier. Source: PFNM, equation (9); at step s of
-    a data stream, s * J replaces J (supplement, equation (11)).
+    process. Source: PFNM, equation (9); at step s of a stream, s * J replaces J (supplement, (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
@@ -108,8 +107,7 @@ class MatchedLayer:
 
     uniform: for each client j, float64 (L_j, P), P incoming weights and bias of its L_j units, with
     noise `variance`. classed: (L_j, Q), weights to Q classes, of the top layer; classed_precision:
-    (J, Q), 0 where a client has no examples of a class. The prior of atoms has a variance, and the
-    mean prior_mean (P,), 0 for weights to classes.
+    (J, Q), 0 where a client has no examples of a class. The prior's mean is 0 for these.
     """
 
     uniform: tuple[Array, ...]
@@ -130,11 +128,10 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Atoms in natural parameters, from which a later step of a data stream starts.
+    """Atoms in natural parameters, precision times value; divided by precision, posterior means.
 
-    natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
-    and bias, classed and classed_precision (atoms, Q) those of weights to classes. Natural
-    parameters divided by precision are posterior means: PFNM, equation (5).
+    natural (atoms, P) and precision (atoms,) are those of incoming weights and bias, classed and
+    classed_precision (atoms, Q) those of weights to classes. Source: PFNM, equation (5).
     """
 
     natural: Array
@@ -153,10 +150,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms of earlier steps of a data stream; members (J, atoms): each client's units in them.
-
-    Every step must have the same variances.
-    """
+    """Atoms of earlier steps of a data stream; members (J, atoms): each client's units in them."""
 
     atoms: Atoms
     members: Ints
@@ -200,11 +194,10 @@ class RunningSums:
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
         natural = self.natural = np.concatenate(layer.uniform) / layer.variance
         lengths, precision = np.einsum("ud,ud->u", natural, natural), np.array([1 / layer.variance])
+        each = zip(self.units, layer.classed, layer.classed_precision, strict=True)
         self.clients = [
             Gaussians(lengths[units], precision, weights * own, own[None])
-            for units, weights, own in zip(
-                self.units, layer.classed, layer.classed_precision, strict=True
-            )
+            for units, weights, own in each
         ]
         origin = self.origin = layer.prior_mean / variance
         classed = np.zeros((1, layer.classed[0].shape[1]))
@@ -213,11 +206,11 @@ class RunningSums:
         self.used = len(before.natural)
         taken = np.einsum("ad,ad->a", before.natural, before.natural)
         # Room for every unit alone; memory is touched only as far as slots are used.
-        self.sums, self.lengths, self.classed, self.classed_precision = (
+        self.sums = [
             np.concatenate([held, np.empty((len(natural), *held.shape[1:]))])
             for held in (before.natural, taken, before.classed, before.classed_precision)
-        )
-        # What a new atom is worth to each unit does not depend on the others.
+        ]
+        # what a new atom is worth to each unit does not depend on the others
         products = natural @ origin
         self.fresh = [
             gain(own, self.prior, products[units, None])[:, 0]
@@ -227,28 +220,24 @@ class RunningSums:
     def open(self, slots: Ints) -> None:
         """Begin new atoms in rows `slots`: their sums are the prior's, without any unit."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
-        self.sums[slots] = self.origin
-        self.lengths[slots] = self.prior.lengths
-        self.classed[slots] = self.prior.classed
-        self.classed_precision[slots] = self.prior.classed_precision
+        prior = self.prior
+        each = self.origin, prior.lengths, prior.classed, prior.classed_precision
+        for sums, start in zip(self.sums, each, strict=True):
+            sums[slots] = start
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
         """Add (np.add) or np.subtract a client's units to the sums of atoms, in rows `slots`."""
         natural, own = self.natural[self.units[client]], self.clients[client]
-        products = np.einsum("ud,ud->u", natural, self.sums[slots])
-        self.sums[slots] = op(self.sums[slots], natural)
-        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, own.lengths))
-        self.classed[slots] = op(self.classed[slots], own.classed)
-        self.classed_precision[slots] = op(self.classed_precision[slots], own.classed_precision)
+        products = np.einsum("ud,ud->u", natural, self.sums[0][slots])
+        each = natural, op(2.0 * products, own.lengths), own.classed, own.classed_precision
+        for sums, units in zip(self.sums, each, strict=True):
+            sums[slots] = op(sums[slots], units)
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
         """Compute units' `gain` by joining atoms (rows `slots`) of `counts` units: (L_j, atoms)."""
-        atoms = Gaussians(
-            self.lengths[slots],
-            self.prior.precision + counts * self.clients[client].precision,
-            self.classed[slots],
-            self.classed_precision[slots],
-        )
-        # One product over all slots in use costs less than gathering the live ones first.
-        products = self.natural[self.units[client]] @ self.sums[: self.used].T
+        natural, lengths, *classed = self.sums
+        precision = self.prior.precision + counts * self.clients[client].precision
+        atoms = Gaussians(lengths[slots], precision, *(sums[slots] for sums in classed))
+        # one product over all slots in use costs less than gathering the live ones first
+        products = self.natural[self.units[client]] @ natural[: self.used].T
         return gain(self.clients[client], atoms, products[:, slots])

@@ -1,9 +1,8 @@
 """Sequential matching of the hidden units of J clients in one layer (PFNM, Algorithm 1).
 
 Each client's assignment to common units, called atoms, is a linear assignment problem over the
-rewards of equation (9), solved exactly given all other clients. A client is removed, assigned again
-and put back, client after client, for a number of passes. Each step maximises the sum of its own
-rewards; the joint objective of the paper need not rise, because "with this client as the last
+rewards of equation (9), solved exactly given all other clients; clients are removed and assigned
+again in turn. The paper's joint objective need not rise, because "with this client as the last
 customer" is not a conditional of one joint law over labelled atoms.
 """
 
@@ -30,6 +29,8 @@ from fedrepro.methods.matching.pfnm_atoms import (
     popularity,
     reward_matrix,
 )
+
+LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
 
 @dataclass(frozen=True)
@@ -71,28 +72,19 @@ def match(
 
     `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
     counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
-    a client's own past units (supplement equation (11)), without the cap on counts.
-
-    Raises:
-        FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
-            cap leaves a client too few atoms.
+    a client's own past units (supplement equation (11)), without the cap on counts. Raises
+    FedreproError if weights are not finite, or the width cap leaves a client too few atoms.
     """
     past = past or no_past(layer)
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
-            raise FedreproError(
-                f"matching: the model of client {client} has weights that are not finite"
-            )
+            raise FedreproError(f"matching: weights of the model of client {client} are not finite")
     everyone = np.arange(layer.clients)
     if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
-        raise FedreproError(
-            f"matching: each pass must visit all {layer.clients} clients once; "
-            "an order that was given does not"
-        )
+        raise FedreproError(f"matching: each pass must visit all {layer.clients} clients once")
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
         table = _Table(layer, rule, past, step)
-        # Wide clients first, equal ones in their order: a stable sort on the negated widths.
-        waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
+        waiting = sorted(range(layer.clients), key=lambda j: -layer.widths[j])  # wide ones first
         if not past.members.size:
             first = waiting.pop(0)
             table.seat(first, np.arange(layer.widths[first]))  # each unit is an atom of its own
@@ -107,9 +99,8 @@ def match(
 def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, to save time.
 
-    The last `new` columns are new atoms. With as many of them as units, each unit can have one, so
-    an atom that for every unit is worth less than the last new one stays empty. Columns that are
-    not finite are kept, for `best_columns` to refuse.
+    The last `new` columns are new atoms. If each unit can have one, an atom that for every unit is
+    worth less than the last new one stays empty. Columns that are not finite are kept.
     """
     units, columns = rewards.shape
     useful = np.ones(columns, bool)
@@ -121,7 +112,7 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 def best_columns(rewards: Array) -> Ints:
     """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
 
-    The last 16 of 52 bits are rounded away first: equal units must tie, in whatever order summed.
+    The last 16 of 52 bits are rounded away first, so that equal units tie.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -131,10 +122,8 @@ def best_columns(rewards: Array) -> Ints:
     try:
         columns: Ints = linear_sum_assignment(rounded, maximize=True)[1].astype(np.int64)
     except ValueError:
-        raise FedreproError(
-            "matching: a reward is not finite; the clients' weights are too large for the "
-            "variances given"
-        ) from None
+        why = "the clients' weights are too large for the variances given"
+        raise FedreproError(f"matching: a reward is not finite; {why}") from None
     return columns
 
 
@@ -157,11 +146,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat(self, client: int, columns: Ints | None = None) -> None:
-        """Assign a client's units to atoms, given all other clients' assignments.
-
-        `columns` has an index into `self.order` for each unit; higher ones stand for new atoms. By
-        default the best assignment is computed.
-        """
+        """Assign a client's units to `columns` of `self.order`, higher ones new; or to the best."""
         columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -172,11 +157,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Remove a client's units from their atoms, and assign the units again.
-
-        If no other client has moved since this client's last visit, the units return to their
-        atoms; only the order of the atoms changes.
-        """
+        """Assign a client's units again; unless others moved since, only atoms' order changes."""
         old_slots = self.slots[client]
         self.counts[old_slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -206,32 +187,26 @@ class _Table:
 
     def _best(self, client: int) -> Ints:
         """Return the best atom for each unit of a client: existing atoms in order, then new."""
+        width, room = self.layer.widths[client], self.rule.width_cap - len(self.order)
+        new = min(width, max(room, 1))  # above the cap one at a time
+        if len(self.order) + new < width:
+            raise FedreproError(
+                f"matching: client {client} has {width} hidden units, but a width cap of "
+                f"{self.rule.width_cap} leaves room for {len(self.order) + new}; raise width_cap "
+                f"to {max(self.layer.widths)}"
+            )
         rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
         gains = self.sums.gains(client, self.order, counts)
         if self.step is None:
             popular = popularity(counts, clients, rule.popularity, rule.count_cap)
         else:
             popular = habit(self.members[client, self.order], self.step, rule.popularity)
-        novel = novelty(self._columns(client), (self.step or 1) * clients, rule.gamma0)
+        novel = novelty(new, (self.step or 1) * clients, rule.gamma0)
         rewards = reward_matrix(gains, popular, self.sums.fresh[client], novel)
-        kept = useful_columns(rewards, rewards.shape[1] - len(self.order))
+        kept = useful_columns(rewards, new)
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
         return kept[best_columns(rewards[:, kept])]
-
-    def _columns(self, client: int) -> int:
-        """Return how many new atoms a client may add: one per unit, up to a cap."""
-        width, atoms, cap = self.layer.widths[client], len(self.order), self.rule.width_cap
-        columns = min(width, max(cap - atoms, 1))
-        if atoms + columns < width:
-            raise FedreproError(
-                f"matching: client {client} has {width} hidden units, but a width cap of {cap} "
-                f"leaves room for {atoms + columns}; raise width_cap to {max(self.layer.widths)}"
-            )
-        return columns
-
-
-LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
 
 @dataclass(frozen=True)
@@ -239,7 +214,7 @@ class Variances:
     """Variances of units' noise (sigma2) and of the prior (sigma02), and the prior mean of biases.
 
     `layers` are factors on sigma2: one for all hidden layers; two, for those below the top one and
-    for the top one; or one for each, lowest first. A single hidden layer counts as the lowest.
+    for the top one; or one for each, lowest first.
     """
 
     sigma2: float = 1.0
@@ -249,23 +224,17 @@ class Variances:
 
     def noise(self, depth: int) -> tuple[float, ...]:
         """Return the variance of units' noise in each of `depth` hidden layers, lowest first."""
-        below, top = self.layers[0], self.layers[-1]
-        if len(self.layers) in (1, 2):
-            factors = (below, *[below] * (depth - 2), *[top] * (depth > 1))
-        elif len(self.layers) == depth:
-            factors = self.layers
-        else:
+        factors = self.layers
+        if len(factors) in (1, 2):
+            factors = (*[factors[0]] * max(depth - 1, 1), *[factors[-1]] * (depth > 1))
+        elif len(factors) != depth:
             raise FedreproError(
                 f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
-                "hidden layers; give one for each, the lowest first, or one for all, or two, for "
-                "the top layer and for all below it"
+                "hidden layers; give one for each, the lowest first, or one for all"
             )
         noise = tuple(self.sigma2 * factor for factor in factors)
         if min(*noise, self.sigma02) < LEAST_VARIANCE:
-            raise FedreproError(
-                f"variances of matching go down to {min(*noise, self.sigma02):g}, which is too "
-                "near to 0 to divide by; raise sigma2, sigma2_layers or sigma02"
-            )
+            raise FedreproError("a variance of matching is too near to 0 to divide by; raise it")
         return noise
 
 
@@ -282,20 +251,16 @@ def match_networks(
     Networks are tuples (weight0, bias0, …), float64, of equal depth; widths may differ. `shares`,
     (J, K), is the precision of a client's weights to a class in units of 1 / sigma2. `orders` has
     the clients' order in each pass, (passes, J), for each hidden layer, top first. `posterior` are
-    other variances, for the global network's posterior means.
-
-    Raises:
-        FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
+    other variances, for the global network's posterior means. Raises FedreproError as `match`.
     """
-    visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
-        networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
+        networks, shares, variances, lambda layer, units: match(units, rule, orders[-1 - layer])
     )
     if posterior is not None:  # the same assignments, with other sums
-        found = dict(zip(visits, matchings, strict=True))
+        found = matchings
 
         def again(layer: int, units: MatchedLayer) -> Matching:
-            same = found[layer]
+            same = found[-1 - layer]
             atoms = atoms_of(units, same.assignments, same.counts, no_past(units))
             return replace(same, atoms=atoms)
 
@@ -314,50 +279,32 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) matches those of one layer, 0 being the lowest. `shares` (J, K) are
-    clients' shares of classes, `variances` of noise and prior. Source: PFNM, supplement, alg. 1.
+    matched(layer, units) matches those of one layer, 0 being the lowest, by biases, outgoing
+    weights, and in the lowest layer incoming ones. A weight to class k has precision shares[:, k] /
+    noise; `shares` (J, K) are clients' shares of classes. Weights of other layers lead to atoms of
+    the layer above; to atoms that a client lacks they are 0 with full precision, as in the authors'
+    code, which draws averages towards 0. Source: PFNM, section 3.2; supplement, algorithm 1.
     """
     matchings: list[Matching] = []
     for layer, noise in reversed([*enumerate(variances.noise(hidden_layers(networks[0])))]):
-        above = matchings[-1] if matchings else None
-        units = layer_units(networks, layer, above, shares, variances, noise)
-        matchings.append(matched(layer, units))
-    return tuple(matchings)
-
-
-def layer_units(
-    networks: Sequence[UnitArrays],
-    layer: int,
-    above: Matching | None,
-    shares: Array,
-    variances: Variances,
-    noise: float,
-) -> MatchedLayer:
-    """Collect the units of a hidden layer for matching: incoming weights, biases, outgoing weights.
-
-    Incoming weights are compared in the lowest layer only. For the top layer (`above` is None), a
-    weight to class k has precision shares[:, k] / `noise`, where `noise` is the variance of a unit
-    around its atom. Weights of other layers lead to atoms of layer `above`; to atoms that a client
-    lacks they are 0 with full precision, as in the authors' code, which draws averages towards 0.
-    Source: PFNM, section 3.2.
-    """
-    uniform = [network[2 * layer + 1][:, None] for network in networks]
-    if layer == 0:
-        uniform = [np.hstack([n[0].T, b]) for n, b in zip(networks, uniform, strict=True)]
-    own, classed = uniform[0].shape[1], [network[2 * layer + 2] for network in networks]
-    if above is None:
+        uniform = [network[2 * layer + 1][:, None] for network in networks]
+        if layer == 0:
+            uniform = [np.hstack([n[0].T, b]) for n, b in zip(networks, uniform, strict=True)]
+        own, classed = uniform[0].shape[1], [network[2 * layer + 2] for network in networks]
         precision = shares / noise
-    else:
-        wide = [np.zeros((len(units), own + len(above.counts))) for units in uniform]
-        for client, units in enumerate(wide):
-            units[:, :own] = uniform[client]
-            units[:, own + above.assignments[client]] = classed[client]
-        uniform, classed = wide, [np.empty((len(units), 0)) for units in wide]
-        precision = np.empty((len(networks), 0))
-    mean = np.zeros(uniform[0].shape[1])
-    mean[own - 1] = variances.bias
-    sigma02 = variances.sigma02
-    return MatchedLayer(tuple(uniform), tuple(classed), noise, precision, mean, sigma02)
+        if matchings:
+            above = matchings[-1]
+            wide = [np.zeros((len(units), own + len(above.counts))) for units in uniform]
+            for client, units in enumerate(wide):
+                units[:, :own] = uniform[client]
+                units[:, own + above.assignments[client]] = classed[client]
+            uniform, classed = wide, [np.empty((len(units), 0)) for units in wide]
+            precision = np.empty((len(networks), 0))
+        mean = np.zeros(uniform[0].shape[1])
+        mean[own - 1] = variances.bias
+        held = tuple(uniform), tuple(classed), noise, precision, mean, variances.sigma02
+        matchings.append(matched(layer, MatchedLayer(*held)))
+    return tuple(matchings)
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
@@ -373,8 +320,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    `shares` (J, K) are clients' shares of each class. As in the authors' code the prior is that of
-    hidden biases, and sigma2 that of the top one of `depth` hidden layers.
+    As in the authors' code the prior is that of hidden biases, and sigma2 that of the top one of
+    `depth` hidden layers. `shares` (J, K) are clients' shares of each class.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
@@ -384,9 +331,8 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
     """Return a network's posterior means as if none of its units were matched with another's.
 
-    A weight v is pulled to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with precision
-    p = 1 / sigma2; of weights to class k p is shares[k] / sigma2. The output bias does not change.
-    Source: PFNM, Proposition 1, equation (5).
+    A weight v becomes (v p + mean / sigma02) / (p + 1 / sigma02), with precision p = 1 / sigma2; of
+    weights to class k p is shares[k] / sigma2. The output bias stays. Source: PFNM, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02
@@ -396,8 +342,8 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
 
     blocks = [drawn(network[0], 1.0 / noise[:1])]
     for layer, variance in enumerate(noise):
-        layer_precision = np.full(1, 1.0 / variance)
+        precision = np.full(1, 1.0 / variance)
+        blocks.append(drawn(network[2 * layer + 1], precision, variances.bias))
         top = layer == len(noise) - 1
-        blocks.append(drawn(network[2 * layer + 1], layer_precision, variances.bias))
-        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else layer_precision))
+        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else precision))
     return (*blocks, network[-1])

@@ -1,7 +1,7 @@
 """Fusion of hidden units: of several networks by optimal transport, of one by clustering.
 
-Optimal transport (Singh and Jaggi, 2020): a network's layer is a measure, in which each unit, with
-its incoming weights and bias, has the same mass. The common layer is a barycentre of given size.
+Optimal transport (Singh and Jaggi, 2020): each unit of a layer, with its incoming weights and bias,
+has the same mass, and the common layer is a barycentre of given size.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ def fused(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse J networks (weight0, bias0, …) into one by optimal transport of their units.
+    """Fuse J networks (weight0, bias0, …), from the lowest layer up, by transport of their units.
 
-    The result has `widths` units by hidden layer; layers are fused from the lowest up. `share` (J,)
-    are the networks' weights in the result, `towards` (J, K) those in its weights to each class; a
-    layer's fusion starts from the strongest units of the networks `order` and ends after `sweeps`
-    iterations at most.
+    The result has `widths` units by hidden layer. `share` (J,) are the networks' weights in it,
+    `towards` (J, K) those in its weights to each class; a layer's fusion starts from the strongest
+    units of the networks `order` and ends after `sweeps` iterations at most.
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -65,8 +64,8 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
 
-    `units` describes the sets of units: layers with the same units, as behind a shortcut, are fused
-    by the same transport plan. Units are compared by incoming weights.
+    Layers with the same units, as behind a shortcut, are fused by one transport plan. Units are
+    compared by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -87,9 +86,9 @@ def barycentre(
 ) -> tuple[Array, list[Array]]:
     """Find n points in the middle of several sets of points, and each set's transport plan to them.
 
-    `measures` are sets (m, D) of points of equal masses, each set weighted by `share`. Costs are
-    squared distances, so each of the n points moves to the mean of the mass that it receives: from
-    `start`, until no mass moves or for `sweeps` iterations. Returns points (n, D), plans (m, n).
+    `measures` are sets (m, D) of points of equal masses, each set weighted by `share`. From
+    `start`, each of the n points moves to the mean of the mass that it receives, until no mass
+    moves or for `sweeps` iterations. Returns points (n, D), plans (m, n).
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):
@@ -123,9 +122,9 @@ def merge_similar_units(
 ) -> UnitArrays:
     """Shrink a network's hidden layers to `widths` by merging units that k-means clusters together.
 
-    A ReLU unit with incoming weights v and outgoing weights u equals a unit with v/|v| and |v| u.
-    Units in a cluster of v/|v| become one unit with the mean of v/|v| and the sum of |v| u. Layers
-    are shrunk from the lowest up, each by the best of `restarts` clusterings.
+    A ReLU unit with incoming weights v and outgoing weights u equals one with v/|v| and |v| u. From
+    the lowest layer up, units in a cluster of v/|v| become one with the mean of v/|v| and the sum
+    of |v| u, by the best of `restarts` clusterings.
     """
     blocks = list(network)
     for layer, width in enumerate(widths):
@@ -145,7 +144,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
     """Cluster points (n, D) by k-means; return the number of each point's cluster, int64 (n,).
 
     The best of `restarts` runs counts, each started as in k-means++ (Arthur and Vassilvitskii,
-    2007). Distances are computed from inner products, so a step costs the same for any D.
+    2007). Distances come from inner products.
     """
     products = points @ points.T
     best, least = np.zeros(len(points), np.int64), np.inf
@@ -157,7 +156,6 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw indices of start points by k-means++, from the points' inner products (n, n)."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -179,8 +177,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))
     for _ in range(STEPS):
-        distances = _distances(products, labels, len(starts))
-        closer = distances.argmin(axis=1)
+        closer = _distances(products, labels, len(starts)).argmin(axis=1)
         if np.array_equal(closer, labels):
             break
         labels = closer

@@ -1,8 +1,7 @@
 """Networks of one shape, their hidden units permuted so that they agree.
 
-One after another (Git Re-Basin, 2023), or all to one common order at once (C²M³, 2024): there each
-network p has for each hidden layer a matrix P (L, L), doubly stochastic at first and a permutation
-at the end, which carries its units to common ones: matchings in a circle are the identity.
+One after another (Git Re-Basin, 2023), or all to one common order at once (C²M³, 2024), by a matrix
+P (L, L) for each network and hidden layer, doubly stochastic at first and a permutation at the end.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 class Use(NamedTuple):
     """An axis of a weight array along which a set of hidden units lies, `places` entries per unit.
 
-    `at` is the array's index in the network. Entries after the last unit's, such as a bias, stay in
-    place. `counted` is whether the array is compared when networks are matched. `gives` is True for
-    a layer's outputs, False for its inputs.
+    at: the array's index in the network; entries after the last unit's, such as a bias, stay in
+    place. counted: the array is compared when networks are matched. gives: True for a layer's
+    outputs, False for its inputs.
     """
 
     at: int
@@ -41,8 +40,8 @@ class Use(NamedTuple):
 class UnitSets:
     """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
-    uses: for each set, all axes along which its units lie. heads: (index of an array, axis) for
-    each axis that lists the classes. largest: indices of arrays of counts, averaged by maximum.
+    uses: for each set, all axes along which its units lie. heads: (index of an array, axis) that
+    lists the classes. largest: indices of arrays of counts, averaged by maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -60,12 +59,9 @@ class UnitSets:
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Compute (L, L) inner products of weights of units in set `layer`: of both networks."""
-        products = (
-            self.rows(model, use) @ self.rows(network, use).T
-            for use in self.uses[layer]
-            if use.counted
-        )
-        return np.asarray(sum(products))
+        counted = (use for use in self.uses[layer] if use.counted)
+        rows = ((self.rows(model, use), self.rows(network, use)) for use in counted)
+        return np.asarray(sum(one @ other.T for one, other in rows))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting units of set `layer` made a network agree more with `model`.
@@ -128,8 +124,8 @@ def align_units(
 ) -> list[UnitArrays]:
     """Permute each network's hidden units so that its weights agree best with the others' mean.
 
-    First each network is matched to the mean of those before it; then each, in random order, to the
-    mean of all others, until none changes or for `sweeps` passes.
+    Each network is matched to the mean of those before it; then each, in random order, to the mean
+    of all others, until none changes or for `sweeps` passes.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -155,8 +151,8 @@ def fitted(
 ) -> UnitArrays:
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    One of the sets `units` is permuted at a time, in random order, until no permutation raises the
-    agreement. Each step is a linear assignment problem, so the sum of products never falls.
+    Sets are permuted one at a time, in random order, each by a linear assignment problem, until no
+    permutation raises the agreement.
     """
     while True:
         before = network
@@ -185,8 +181,7 @@ def in_common_order(
     """Permute the hidden units of all networks into one common order, all at once (C²M³).
 
     Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> of permuted weights w_p from
-    P = I, along lines to the permutations that fit the gradient best. They end after `steps`, or
-    when the agreement rises by less than the fraction `gain`.
+    P = I, until it rises by less than the fraction `gain`, for at most `steps`.
     """
     if len(networks) == 1:
         return list(networks)
@@ -223,7 +218,6 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Multiply each set of a network's hidden units by its matrix (L, L) in `plan`."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -241,7 +235,7 @@ def gradient(
     rest, slopes = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True)), []
     for layer, matrix in enumerate(plans[p]):
         carried = [*plans[p]]
-        carried[layer] = np.eye(len(matrix))  # the layer itself is left as it is
+        carried[layer] = np.eye(len(matrix))
         slopes.append(units.agreement(permuted_network(networks[p], carried, units), rest, layer))
     return slopes
 
