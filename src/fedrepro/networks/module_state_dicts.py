@@ -73,16 +73,6 @@ class StateForm:
         return state
 
 
-def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Attach to `model`, a user's PyTorch module, the keys of its own state dict (`StateForm`)."""
-    network = network_of(model, shape, classes)
-    assert isinstance(network, ModuleNetwork)
-    names, buffers = _names(network.module), dict(network.module.named_buffers())
-    varying = {name: buffers.pop(name).dtype for name in network.buffers}
-    fixed = {key: buffers[name] for key, name in names.items() if name in buffers}
-    return StateForm("", names, fixed, varying).of(model)
-
-
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
@@ -111,20 +101,20 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
     tensor's first. If none fits, the first network that can be created is returned.
     """
-    made, errors = [], []
+    made, failed = list[ModuleNetwork](), FedreproError("a state dict holds no sizes")
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
     for classes in dict.fromkeys(map(int, sizes)):
         try:
             network = network_of(model, shape, classes)
         except FedreproError as error:
-            errors.append(error)
+            failed = error
             continue
         assert isinstance(network, ModuleNetwork)
         made.append(network)
         if not all(_faults(own, network.module) for _, own in unprefixed(state)):
             return network
     if not made:
-        raise errors[0]
+        raise failed
     return made[0]
 
 
@@ -143,20 +133,13 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
     """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
-    import torch
-
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
     faults = [
         f"has no '{key}' of shape {shape}"
         for key, shape in shapes.items()
         if tuple(getattr(state.get(key), "shape", (-1,))) != shape
     ]
-    faults += [f"has '{key}', which the model has not" for key in state if key not in shapes]
-    return faults or [
-        f"has different numbers in '{key}' and '{name}', which are one tensor"
-        for key, name in _names(module).items()
-        if key != name and not torch.equal(*map(torch.as_tensor, (state[key], state[name])))
-    ]
+    return faults + [f"has '{key}', which the model has not" for key in state if key not in shapes]
 
 
 def _stacked(
@@ -173,18 +156,10 @@ def _stacked(
         if name not in names:  # it is in no state dict: the module makes it
             continue
         values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
-        alike = all(torch.equal(values[0], value) for value in values[1:])
-        if alike and name not in network.buffers:
+        if name not in network.buffers and all(torch.equal(values[0], v) for v in values[1:]):
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
-        varying[name] = buffer.dtype
-        given[name] = [value if value.is_complex() else value.float() for value in values]
-        for value, number, at in zip(values, given[name], where, strict=True):
-            if not (value.is_floating_point() or torch.equal(number.to(value.dtype), value)):
-                raise FedreproError(
-                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,}, which must be the "
-                    "same at all clients"
-                )
+        varying[name], given[name] = buffer.dtype, [value.float() for value in values]
     tensors = {
         name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
         for name, values in given.items()
