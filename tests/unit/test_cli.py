@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from rich.console import Console
 from synthetic import plan
@@ -110,27 +108,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("word", ["--data", "--dataset"])
-def test_an_option_of_an_earlier_release_is_taken(word, capsys):
-    assert main(["draw", "partition", "iid+clients~2", word, "x"]) == 2
-    assert "unknown dataset 'x'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("named", ["my methods.py", ""])
-def test_the_command_that_repeats_a_run_names_files_of_components(
-    named, monkeypatch, capsys, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    Path("my methods.py").touch()
-    monkeypatch.setenv("FEDREPRO_COMPONENTS", named)
-    table = pd.DataFrame(columns=["method"])
-    table.attrs = {"file": "x.svg", "csv": "x.csv", "yaml": "x.yaml", "command": "fedrepro run x"}
-    monkeypatch.setattr("fedrepro.stages.run_and_compare.run_words", lambda *_: table)
-    assert main(["run", "x"]) == 0
-    prefix = f"FEDREPRO_COMPONENTS='{named}' " if named else ""
-    assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
-
-
 @pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
@@ -141,23 +118,6 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     monkeypatch.setattr(f"fedrepro.{place}", interrupted)
     assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err.strip() == "fedrepro: stopped"
-
-
-def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch, capsys):
-    def loading(_words):
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise ImportError("initialization failed") from None
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("fedrepro.cli.app.run_command", loading)
-    try:
-        assert main(["list", "methods"]) == 130
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().err == "fedrepro: stopped\n"
 
 
 def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(monkeypatch, capsys):
@@ -213,13 +173,6 @@ def test_a_terminal_and_the_log_of_a_job_get_those_letters_that_they_have():
     assert b"? cannot be read as jobs" in done.stderr
     assert done.stdout.isascii()
     assert b"?" in done.stdout
-
-
-@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])
-def test_a_closed_output_ends_quietly(closed):
-    start = f'exec "$0" -m fedrepro methods {closed}'
-    done = subprocess.run(["sh", "-c", start, sys.executable], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):

@@ -80,9 +80,6 @@ onerror:
         workflow_and_slurm.repeat_errors(log)
 
 
-with sentences():
-    workflow_and_slurm.join(workflow, onstart, onerror)
-
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
 # copied to `reports`: an earlier figure stays if drawing it again fails.
 DRAWN = "results/drawn/{scale}"

@@ -224,19 +224,16 @@ def recommend(
 
 def submit(
     key: Annotated[str, typer.Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
-    method: Annotated[str, typer.Option(help="its label or name; none: the only one")] = "",
     scale: Scale = "quick",
     by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
-    out: Annotated[Path | None, typer.Option(help="none: its place in reports/record")] = None,
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
     The method must be listed under `also` in config/config.yaml, and have been run at size `scale`.
-    By default `out` is a folder of this leaderboard below reports/record.
     """
     from fedrepro.stages import submissions
 
-    folder, sentences = submissions.submit(key, method, scale, by, out)
+    folder, sentences = submissions.submit(key, scale, by)
     say(f"{folder}: {', '.join(submissions.read_entry(folder).exhibits)}", *sentences)
     say(f"hold it to its numbers before you send it: fedrepro verify {folder}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
 import time
 import warnings
@@ -14,13 +13,10 @@ from typing import Annotated
 
 import typer
 
-from fedrepro.cli.main import CONFIG
 from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.plugins import NAMED, configured_files
 from fedrepro.core.registry import SHORT
 from fedrepro.planning.command_line_runs import RunWords
-from fedrepro.planning.config import load_config
 
 list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
 COMMAND_LINE = "COMMANDLINE"  # where click has an option from that a person gave
@@ -89,10 +85,6 @@ def run(
             raise FedreproError(f"'{wrong}' has no value: write it as in scaffold.lr=0.1")
         given = {"methods": methods, "changes": {key: value for key, _, value in pairs}}
         given |= {name: context.params[name] for name in options}
-    # what a person named for this command alone, and no configuration has
-    configured = load_config().components if os.path.isfile(CONFIG) else []
-    by_hand = [*configured_files()] != configured
-    named_files = os.environ.get(NAMED, "") if by_hand else ""
     with warnings.catch_warnings(record=True) as failed:
         table = run_words(given, out, cores or None, profile, _progress())
     if sys.stderr.isatty():
@@ -113,8 +105,7 @@ def run(
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
-    prefix = f"{NAMED}={shlex.quote(named_files)} " if named_files else ""
-    say(f"again: {prefix}{table.attrs['command']}")
+    say(f"again: {table.attrs['command']}")
 
 
 def _progress() -> Callable[[str], None]:
