@@ -169,17 +169,17 @@ def methods(
     called = method_called(word, known) if word else None
     for name, item in sorted(known.items()):
         also = [other for other in names_of_field(known) if other.method == name]
-        if word.lower() not in f"{name} {item.meta['label']}".lower():
-            also = [o for o in also if o == called or word.lower() in o.name.lower()]
-            if not also and not (called and called.method == name):
-                continue
-        parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
-        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
-        rows = [(name, item.meta["label"], paper, last)]
-        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
+        names = [name, item.meta["label"], *(other.name for other in also)]
+        found = any(word.lower() in one.lower() for one in names)
+        if not (found or (called and called.method == name)):
+            continue
+        parameters = ", ".join(f"{p.name}={render(p.default)}" for p in item.params.values())
         kind = item.meta["kind"].replace("_", "-")
         needs = ", ".join(sorted(item.meta["needs"])) or "–"
-        shown += [(first, label, kind, needs, where, says) for first, label, where, says in rows]
+        paper = item.meta["paper"] or "–"
+        shown.append((name, item.meta["label"], kind, needs, paper, parameters or "–"))
+        more = [(other.name, f"{other.token}: {other.words}") for other in also]
+        shown += [(other, "", kind, needs, "–", says) for other, says in more]
     if not shown:
         raise unknown_method(word, known)
     show(("method", "label", "kind", "needs beyond weights", "paper", "parameters"), shown)

@@ -81,20 +81,19 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
     from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
-    entries, notes = run_all(files, out, seed)
+    found, notes = run_all(files, out, seed)
     say(*notes)
     rows, seen = [], dict[str, list[str]]()
-    for entry in (entry for entry in entries if not entry.why):
-        called, numbers = entry.item.meta["label"], entry.numbers
-        sent = numbers["bytes_up"]
-        models = times(sent, sent / numbers["times_the_models"])[:-2] if sent else ""
-        costs = [f"{sent / 1e6:.3g}", models, f"{numbers['rounds']:.0f}"]
-        if entry.kind == "control":  # it exchanges no models, so its traffic says nothing
+    for row in (row for row in found if not row["not_applied"]):
+        called, sent = row["label"], row["bytes_up"]
+        models = times(sent, sent / row["times_the_models"])[:-2] if sent else ""
+        costs = [f"{sent / 1e6:.3g}", models, f"{row['rounds']:.0f}"]
+        if row["kind"] == "control":  # it exchanges no models, so its traffic says nothing
             called, costs = f"{called}, control", ["–"] * 3
-        seen.setdefault(entry.sees, []).append(called)
-        costs += [f"{numbers.get('passes', 0):.3g}", f"{numbers['seconds']:.2f}"]
-        size = _size(numbers["parameters"], numbers["forward_passes"])
-        rows.append((called, f"{100 * numbers['accuracy']:.1f} %", *costs, size))
+        seen.setdefault(row["sees"], []).append(called)
+        costs += [f"{row['passes']:.3g}", f"{row['seconds']:.2f}"]
+        size = _size(row["parameters"], row["forward_passes"])
+        rows.append((called, f"{100 * row['accuracy']:.1f} %", *costs, size))
     heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
     show(heads, rows, narrow=True)
     say(
@@ -103,7 +102,8 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
         "clients, over all settings tried"
     )
     say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
-    say(*(f"not applied: {entry.item.name} {entry.why}" for entry in entries if entry.why))
+    failed = (row for row in found if row["not_applied"])
+    say(*(f"not applied: {row['method']} {row['not_applied']}" for row in failed))
     if out is not None:
         say(f"{out}: the model of each method, and {out}/table.csv with every column")
 

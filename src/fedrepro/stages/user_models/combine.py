@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -163,52 +163,16 @@ NUMBERS = ["settings_tried", "accuracy", "accuracy_worst", "times_the_models", *
 NUMBERS += ["seconds", "client_seconds"]
 
 
-@dataclass(frozen=True)
-class AppliedMethod:
-    """The result of applying one method to a user's models; `why` is the reason if it failed.
-
-    numbers: accuracies and costs by name; `seconds` are of all parameter values tried,
-    `client_seconds` the clients' part, for the values that took them longest; `times_the_models` is
-    bytes that clients send divided by the bytes of their models.
-    """
-
-    item: Component
-    why: str = ""
-    setting: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    made: MethodOutput = None
-
-    @property
-    def kind(self) -> str:
-        if self.item.meta["kind"] == "control":
-            return "control"
-        alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
-        return "one model" if alone else "several models"
-
-    @property
-    def sees(self) -> str:
-        return needs_in_words(self.item.meta["needs"], self.item.meta["sends"])
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Return the method's row in the table of all methods, as {column: value}."""
-        head = {"method": self.item.name, "label": self.item.meta["label"]}
-        head |= {"kind": "" if self.why else self.kind, "setting": self.setting}
-        numbers = {"settings_tried": 0, **self.numbers}
-        found = {name: numbers.get(name) for name in NUMBERS}
-        return {**head, **found, "sees": self.sees, "not_applied": self.why}
-
-
 def run_all(
     files: ModelFiles, out: Path | None = None, seed: int = 0
-) -> tuple[list[AppliedMethod], tuple[str, ...]]:
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
     With validation examples, a method that has a grid of parameter values is run with all of them,
     and the values with the best validation accuracy are measured; otherwise defaults are used.
     `out` is a new folder for a table and each method's model.
 
-    Returns (results, the most accurate first and failed ones last; notes on assumptions).
+    Returns (rows of the table, the most accurate first and failed ones last; notes on assumptions).
     """
     if files.evaluate is None:
         raise FedreproError("all measures every method: say on which data by --evaluate")
@@ -216,39 +180,50 @@ def run_all(
         raise FedreproError(f"{out} is there already: give --out a new folder for all models")
     context, examples, notes = read_context(files)
     assert examples is not None
-    found = sorted(
-        entries(context, examples, seed), key=lambda entry: -entry.numbers.get("accuracy", -1.0)
-    )
+    found = sorted(entries(context, examples, seed), key=lambda one: -(one[0]["accuracy"] or -1.0))
+    rows = [row for row, _ in found]
     if out is not None:
         models, layers = context.models, context.models.layers or ()
-        for entry in found:
-            if isinstance(made := entry.made, GlobalModel):  # not models of clients
+        for row, made in found:
+            if isinstance(made, GlobalModel):  # not models of clients
                 weights = sum(name.startswith("weight") for name in made.tensors)
                 named = replace(made, layers=layers if weights == len(layers) else None)
-                save_state(out / f"{entry.item.name}.pt", as_state(named, models.classes))
-        write_text(out / "table.csv", csv_text(pd.DataFrame([one.row for one in found])))
-    equal = any(context.weighs_equally(entry.item) for entry in found if not entry.why)
-    return found, (*notes, *([EQUAL] if equal else []))
+                save_state(out / f"{row['method']}.pt", as_state(named, models.classes))
+        write_text(out / "table.csv", csv_text(pd.DataFrame(rows)))
+    return rows, notes if context.counted else (*notes, EQUAL)
 
 
-def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """Yield each one-shot method's and control's result, measured on `examples`, sorted by name."""
-    for _, item in sorted(components("method").items()):
+def entries(
+    context: ModelContext, examples: Examples, seed: int = 0
+) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
+    """Yield a row and the models of each one-shot method and control, measured on `examples`.
+
+    A row has accuracies and costs; `seconds` are of all parameter values tried, `client_seconds`
+    the clients' part, for the values that took them longest; `times_the_models` is bytes that
+    clients send divided by the bytes of their models; `not_applied` is the reason if it failed.
+    """
+    for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
-        if why := context.lacking(item):
-            yield AppliedMethod(item, why)
-            continue
-        try:
-            yield _best(item, context, examples, seed)
-        except Exception as error:  # other methods are run nevertheless
-            known = error if isinstance(error, FedreproError) else sentence_for(error)
-            why = known or f"by a fault of the program ({arose(error)})"
-            yield AppliedMethod(item, f"failed: {why}")
-        log(item.name)
+        head = {"method": name, "label": item.meta["label"], "kind": "", "setting": ""}
+        row: dict[str, Any] = head | dict.fromkeys(NUMBERS) | {"settings_tried": 0}
+        row["sees"] = needs_in_words(item.meta["needs"], item.meta["sends"])
+        row["not_applied"], made = context.lacking(item), None
+        if not row["not_applied"]:
+            try:
+                numbers, made = _best(item, context, examples, seed)
+                row |= numbers
+            except Exception as error:  # other methods are run nevertheless
+                known = error if isinstance(error, FedreproError) else sentence_for(error)
+                why = known or f"by a fault of the program ({arose(error)})"
+                row["not_applied"] = f"failed: {why}"
+            log(name)
+        yield row, made
 
 
-def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
+def _best(
+    item: Component, context: ModelContext, examples: Examples, seed: int
+) -> tuple[dict[str, Any], MethodOutput]:
     """Apply a method with its best values by validation, or defaults; measure it on `examples`."""
     models, known = context.models, context.known
     inputs, labels = known.validation_inputs, known.validation_labels
@@ -264,19 +239,24 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
     if grid and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
         best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
-    done = results[best]
-    for made in each(done.made):
-        network = network_of(made.model, models.shape, models.classes)
-        _finite_scores(f"'{settings[best].token}'", made, network, examples)
-    numbers = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
-    numbers |= measured(done.made, examples)
+    done, made = results[best], results[best].made
+    for one in each(made):
+        network = network_of(one.model, models.shape, models.classes)
+        _finite_scores(f"'{settings[best].token}'", one, network, examples)
+    alone = isinstance(made, GlobalModel) and made.networks == 1
+    kind = "one model" if alone else "several models"
+    found = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
+    found |= measured(made, examples)
+    numbers: dict[str, Any] = {name: found[name] for name in NUMBERS if name in found}
     numbers |= {
+        "kind": "control" if item.meta["kind"] == "control" else kind,
+        "setting": settings[best].token,
         "settings_tried": len(settings),
-        "times_the_models": numbers["bytes_up"] / (FLOAT_BYTES * models.numbers),
+        "times_the_models": found["bytes_up"] / (FLOAT_BYTES * models.numbers),
         "seconds": sum(one.seconds for one in results),
         "client_seconds": max(one.further.seconds for one in results),
     }
-    return AppliedMethod(item, setting=settings[best].token, numbers=numbers, made=done.made)
+    return numbers, made
 
 
 # ---------------------------------------------------------------------------- models in files

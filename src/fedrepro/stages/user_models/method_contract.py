@@ -31,21 +31,24 @@ from fedrepro.api import (
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components, components_of, spec_called
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
+from fedrepro.core.state_and_model_files import (
+    from_plain,
+    load_state,
+    normalized,
+    save_state,
+    to_plain,
+)
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
-from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
 from fedrepro.stages.trial_data import declared_part
-from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.combine import applied, each, metrics_on
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
@@ -270,7 +273,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
         path = folder / "state.pt"
 
         def kept(state: State) -> bytes:
-            save_state(path, to_plain(state))
+            save_state(path, to_plain(normalized(state)))
             return path.read_bytes()
 
         state = made.init(clients, info, RngKey(0))
@@ -378,9 +381,11 @@ def check_method(item: Component, model: str = "") -> tuple[dict[str, str], str]
     findings = {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
     if digits is None:
         return findings, ""
-    work = _in_rounds if kind.in_rounds else _at_once
-    words = "runs on digits, to a model that predicts"
-    findings[words] = _tried(lambda *_: accuracy.append(work(item, digits)), item, digits)
+
+    def run(item: Component, problem: SmallProblem) -> None:
+        accuracy.append(metrics_on(_models_after(item, problem), problem.test, DRAWS)["accuracy"])
+
+    findings["runs on digits, to a model that predicts"] = _tried(run, item, digits)
     if not accuracy:
         return findings, ""
     labels, models = digits.test.labels, digits.models
@@ -428,24 +433,17 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     return message + (f"; {none} is None where `needs` does not declare it" if none else "")
 
 
-def _at_once(item: Component, problem: SmallProblem) -> float:
-    """Run a one-shot method or control; return its accuracy."""
+def _models_after(item: Component, problem: SmallProblem) -> Any:
+    """Run a method, five rounds at most; return its model, or those of clients or nodes."""
     info = allowed(problem.info, item)
-    done = applied(item.spec(), SharedPreparation(problem.models, info, RngKey(0)))
-    return metrics_on(done.made, problem.test, DRAWS)["accuracy"]
-
-
-def _in_rounds(item: Component, problem: SmallProblem) -> float:
-    """Run a few rounds of a method; return its accuracy."""
-    spec, clients = item.spec(), watched(item, problem.clients)
-    judge: Evaluator = GlobalEvaluator(spec, clients)
-    if isinstance(clients, GraphNodes):
-        judge = NodeEvaluator(spec, clients)
-    info, splits = allowed(problem.info, item), {"test": problem.test}
-    trial = TrialRounds(judge, info, EvaluationSchedule(None), splits)
-    with temporary_folder() as folder:
-        keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
-        run = trial.run(RngKey(0), keeper, rung=min(judge.made.rounds, MOST_ROUNDS))
-    values = judge.evaluate_final(run, splits, RngKey(0)).values
-    asked = "accuracy", "test", None
-    return next(one.value for one in values if (one.metric, one.split, one.client) == asked)
+    if not METHOD_KINDS[item.meta["kind"]].in_rounds:
+        return applied(item.spec(), SharedPreparation(problem.models, info, RngKey(0))).made
+    made, clients = item.fn(), watched(item, problem.clients)
+    state = made.init(clients, info, RngKey(0))
+    for done in range(min(made.rounds, MOST_ROUNDS)):
+        state, _ = made.round(state, clients, info, RngKey(0).at(round=done))
+    if item.meta["kind"] == "federated":
+        return made.model(state, clients)
+    held = made.beliefs(state, clients)[BELIEFS[0]].items()
+    nodes = range(clients.count)
+    return [GlobalModel(clients.model, {k: v[[node]] for k, v in held}) for node in nodes]
