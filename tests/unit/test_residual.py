@@ -313,8 +313,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
     files = ["0.pt", "1.pt", *word, "--clients-data", "[01].npz"]
     for method in ("average", "regmean", "weight_matching", "average+batchnorm~recalibrate"):
         assert main(["combine", method, *files, "--out", "m.safetensors"]) == 0, method
-        state = {k.removeprefix("module."): v for k, v in load_file("m.safetensors").items()}
-        nets().load_state_dict(state, strict=True)
+        nets().load_state_dict(load_file("m.safetensors"), strict=True)
         assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
     assert "ReLU" not in "".join(capsys.readouterr())  # which is said of layers without a network
     assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2

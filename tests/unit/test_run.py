@@ -24,7 +24,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import snakemake_in_folder
-from fedrepro.stages.run_and_compare import _place
+from fedrepro.stages.run_experiments import _place
 from fedrepro.stages.snakemake_in_folder import _concerns
 
 MISTAKES = {
@@ -303,15 +303,6 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
         fedrepro.run(KEY, folder=tmp_path / "none")
 
 
-def test_the_comparison_of_two_methods_is_a_frame(drawn):
-    labels = [measure.label for measure in plan().exhibit(KEY).measures][:2]
-    found = fedrepro.compare(*labels, scale="tiny")
-    assert set(found["exhibit"]) == {KEY}
-    assert (found["method"] + "/" + found["other_method"]).unique().tolist() == ["/".join(labels)]
-    assert found["difference"].tolist() == pytest.approx((found["one"] - found["other"]).tolist())
-    assert labels[0] in found.attrs["verdict"]
-
-
 @pytest.mark.nightly
 @pytest.mark.workflow
 def test_the_notebook_of_the_documentation_runs(tmp_path, monkeypatch):
@@ -325,4 +316,3 @@ def test_the_notebook_of_the_documentation_runs(tmp_path, monkeypatch):
     text = "".join(line for cell in cells for line in cell["source"])
     assert re.search(r"fedrepro\.run\(", text)
     assert len(known["table"]) > 0
-    assert known["difference"].attrs["verdict"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 RESOURCES = Path("resources")
-DOWNLOADS = 4  # at a time
 SHOWN_CLASSES, NO_CHECKSUM = 12, "no checksum known"
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of config.yaml")]
 
@@ -45,7 +43,7 @@ def list_data(scale: Scale = "") -> None:
             say("  no file: it comes with a library, or is generated")
     paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
     if not paths:
-        say("None is prepared yet: fedrepro data fetch NAME, or --all.")
+        say("None is prepared yet: fedrepro data fetch NAME.")
     for path in paths:
         try:
             prepared = load_prepared(path.parent)
@@ -79,35 +77,22 @@ def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
 @data_app.command("fetch")
 def fetch_data(
     tokens: Annotated[
-        list[str] | None,
-        typer.Argument(help="data sets, such as mnist or cifar10+validation~5000"),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="every data set there is")] = False,
+        list[str], typer.Argument(help="data sets, such as mnist or cifar10+validation~5000")
+    ],
     scale: Scale = "",
 ) -> None:
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
     from fedrepro.core.component_notation import setting_names
-    from fedrepro.core.registry import components, parse_token
+    from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config import load_config
     from fedrepro.stages import data
 
-    if everything == bool(tokens):
-        raise FedreproError("name one or more data sets, or give --all for every one")
-    wanted = [parse_token("dataset", token) for token in tokens or ()]
-    wanted += [item.spec() for _, item in sorted(components("dataset").items()) if everything]
-    files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
-    mirror, failed = load_config().mirror_folder(), dict[str, str]()
-
-    def download(name: str, file: str) -> None:
-        try:
-            data.download(name, file, mirror, RESOURCES / name / file)
-        except FedreproError as error:
-            failed.setdefault(name, str(error))
-
-    with ThreadPoolExecutor(DOWNLOADS) as pool:
-        list(pool.map(download, *zip(*files, strict=True)))
-    for spec in (spec for spec in wanted if spec.name not in failed):
+    wanted, config = [parse_token("dataset", token) for token in tokens], load_config()
+    for spec in wanted:
+        for file in raw_files(spec):
+            place = RESOURCES / spec.name / file
+            data.download(spec.name, file, config.mirror_folder(), place)
         out = _datasets_folder(scale) / setting_names([spec], [spec])
         if data.is_prepared(spec, out):
             say(f"{spec.token}: ready in {out}")
@@ -115,8 +100,6 @@ def fetch_data(
         with console.status(f"preparing {spec.token}"):
             data.prepare(spec, RESOURCES / spec.name, out)
         say(f"{spec.token}: prepared in {out}")
-    if failed:
-        raise FedreproError("; ".join(failed.values()))
 
 
 def _datasets_folder(scale: str) -> Path:

@@ -32,7 +32,7 @@ def combine(
         list[str], typer.Argument(help="a state dict of each client: .pt, .pth or .safetensors")
     ],
     out: Annotated[File, _option("file to write; of all methods a new folder")] = None,
-    evaluate: Annotated[File, _option("examples to measure on and for nothing else")] = None,
+    evaluate: Annotated[File, _option("examples to measure all methods on")] = None,
     validation: Annotated[
         list[str] | None,
         _option("examples that methods may choose by; one file, or one of each client"),
@@ -60,16 +60,15 @@ def combine(
     from fedrepro.stages.user_models.user_files import ModelFiles
 
     clients, data, held = (_fitting(texts or ()) for texts in (models, clients_data, validation))
-    form, given = (model, shape, layers), (labels, data, held, public, evaluate, start, training)
-    files = ModelFiles(clients, *form, *given)
+    files = ModelFiles(
+        clients, model, shape, layers, labels, data, held, public, evaluate, start, training
+    )
     if method == "all":
         _all(files, out, seed)
     elif out is None:
         raise FedreproError("say by --out which file to write, such as --out global.pt")
     else:
         say(*run(method, files, out, seed))
-        if evaluate is not None:
-            _evaluated([out], files)
 
 
 def _fitting(texts: Sequence[str]) -> list[Path]:

@@ -44,12 +44,10 @@ class StackedModels:
 class StateForm:
     """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
-    prefix: text before all keys, such as 'module.'. names: {key: name of its tensor}; keys of tied
-    weights share one. fixed: {key: buffer} that all state dicts share. varying: {name: type}
-    of other buffers.
+    names: {key: name of its tensor}; keys of tied weights share one. fixed: {key: buffer} that all
+    state dicts share. varying: {name: type} of other buffers.
     """
 
-    prefix: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
@@ -66,33 +64,33 @@ class StateForm:
         state = {}
         for key, name in self.names.items():
             if key in self.fixed:
-                state[self.prefix + key] = self.fixed[key].clone()
+                state[key] = self.fixed[key].clone()
             else:
                 value = torch.from_numpy(np.array(tensors[name][network], np.float32))
-                state[self.prefix + key] = value.to(self.varying.get(name, torch.float32))
+                state[key] = value.to(self.varying.get(name, torch.float32))
         return state
 
 
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`."""
+    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`.
+
+    Prefixes of wrappers, such as 'module.', are left out.
+    """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
     network = _network_that_loads(state_dicts[0], StateForm().of(model), shape)
-    given, prefixes = [], set()
+    given = []
     for state, name in zip(state_dicts, where, strict=True):
-        forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
-        faults, prefix, own = min(forms, key=lambda form: len(form[0]))
+        forms = [(_faults(own, network.module), own) for _, own in unprefixed(state)]
+        faults, own = min(forms, key=lambda form: len(form[0]))
         if faults:
             raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
         given.append(own)
-        prefixes.add(prefix)
     form, tensors = _stacked(given, network, where)
-    common = prefixes.pop() if len(prefixes) == 1 else ""
-    spec = replace(form, prefix=common).of(model)
-    return StackedModels(spec, shape, network.classes, tensors)
+    return StackedModels(form.of(model), shape, network.classes, tensors)
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
@@ -164,7 +162,7 @@ def _stacked(
         name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
         for name, values in given.items()
     }
-    return StateForm("", names, fixed, varying), tensors
+    return StateForm(names, fixed, varying), tensors
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:

@@ -143,7 +143,7 @@ def unstack(
         return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):
-        form: StateForm = model.component.meta.get(STATE) or StateForm("", {k: k for k in tensors})
+        form: StateForm = model.component.meta.get(STATE) or StateForm({k: k for k in tensors})
         return [form.written(tensors, i) for i in networks]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]

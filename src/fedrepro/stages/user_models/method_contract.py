@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -413,24 +412,14 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Check one rule on a method, by calling `run`; return why it is broken, or "".
-
-    If the method's code fails because a field of `info` is None, as the method does not declare to
-    need it, the text names the field.
-    """
+    """Check one rule on a method, by calling `run`; return why it is broken, or ""."""
     try:
         run(item, problem)
-        return ""
     except (ContractError, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        message = plugins.own_fault(error) or f"{type(error).__name__}: {error}"
-        if problem is None or "None" not in str(error):
-            return message
-    handed, text = allowed(problem.info, item), Path(item.file).read_text(encoding="utf-8")
-    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", text))
-    none = next((f"info.{name}" for name in read if getattr(handed, name, item) is None), "")
-    return message + (f"; {none} is None where `needs` does not declare it" if none else "")
+        return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _models_after(item: Component, problem: SmallProblem) -> Any:

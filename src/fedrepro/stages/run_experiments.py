@@ -1,4 +1,4 @@
-"""Compute figures, tables or methods given by options, and compare methods."""
+"""Compute figures, tables or methods given by options."""
 
 from __future__ import annotations
 
@@ -84,41 +84,6 @@ def run(
         frame = open_exhibit(Path("reports", scale), key, scale).numbers
         frame.attrs["file"] = os.path.abspath(target)
         return frame
-
-
-def compare(
-    one: str,
-    other: str,
-    scale: str = "quick",
-    *,
-    folder: str | Path = ".",
-    reports: str | Path = "reports",
-    metric: str = "accuracy",
-    split: str = "test",
-    exhibit: str = "",
-) -> pd.DataFrame:
-    """Compare two methods trial by trial, as the command `fedrepro compare` does.
-
-    The result has a row per point (values of the swept parameters) of the drawn figures and tables
-    that show both methods, with the difference and its 95 % interval. `attrs["verdict"]` of it is a
-    sentence.
-
-    Args:
-        one: label or name of a method.
-        other: label or name of the second method.
-        scale: size of the experiments: tiny, quick or paper.
-        folder: the working folder, made by `start`, or the root of the repository.
-        reports: folder of drawn figures and tables.
-        metric: the metric to compare methods by.
-        split: the examples to compare methods on, such as test.
-        exhibit: a figure or table, to compare methods in it alone.
-    """
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
-
-    with inside_folder(folder):
-        frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-    frame.attrs["verdict"] = paired_verdict(frame, metric, sides(frame, one, other))
-    return frame
 
 
 def run_words(
