@@ -345,7 +345,7 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["average", "--out", "a.bin"], "must end in .pt or .pth or .safetensors"),
         (["uniform_ensemble", "--out", "e.safetensors"], "with their weights go into one .pt"),
         (["average", "bad.safetensors"], "bad.safetensors cannot be read as a state dict"),
-        (["average", "none*.pt"], "none*.pt is missing"),
+        (["average", "none*.pt"], "none*.pt cannot be read as a state dict"),
         (["average", "cut.pt"], "cut.pt cannot be read as a state dict"),
         (["average", "whole.pt"], "dict (it holds torch.nn.modules.linear.Linear, and no code"),
     ],

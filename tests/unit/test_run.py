@@ -25,7 +25,6 @@ from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import snakemake_in_folder
 from fedrepro.stages.run_experiments import _place
-from fedrepro.stages.snakemake_in_folder import _concerns
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -180,13 +179,7 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert again["accuracy"].tolist() == found["accuracy"].tolist()
 
 
-def test_mistakes_of_others_are_not_told_and_the_file_of_a_run_names_its_network(
-    tmp_path, monkeypatch
-):
-    targets = ["reports/paper/mine/rounds.svg"]
-    assert _concerns("mine/rounds is left out: no method", targets)
-    assert not _concerns("theirs/rounds is left out: no method", targets)
-    assert _concerns("another run uses this folder", targets)
+def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")
     assert text.startswith("# of its own network: set FEDREPRO_COMPONENTS=nets.py:Net")

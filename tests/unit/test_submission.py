@@ -158,13 +158,11 @@ def test_an_altered_number_is_found_out_also_where_all_else_follows_from_it(kept
     [
         ({"says": SAYS | {"settings": [{"trim": 0.1}]}}, "unknown parameter 'trim'"),
         ({"says": SAYS | {"epochs": 3}}, "cannot set 'epochs', by which it would stand on another"),
-        ({"says": SAYS | {"reference": True}}, "cannot set 'reference'"),
         ({"says": {"name": "medina"}}, "unknown method 'medina'"),
         ({"seed": 1}, "lacks results/tiny/aggregate/digits-median-.*, which its exhibits"),
         ({"exhibits": ["mini/1-letters"]}, "unknown exhibit 'mini/1-letters'"),
         ({"exhibits": ["minor/1-digits"]}, "unknown leaderboard 'minor'"),
         ({"file": "../median.py"}, r"entry\.json: 'file' is .*; string should match"),
-        ({"kind": "verdict"}, r"entry\.json: 'kind' is"),
     ],
 )
 def test_what_cannot_be_verified_is_a_sentence(kept, changes, why):
@@ -178,14 +176,6 @@ def test_a_changed_method_is_refused(kept):
     told = "author again .*is of median;v1-.*, which is median;v1-.* now"
     with pytest.raises(FedreproError, match=told):
         submissions.verify(PLACE, 1, 0)
-
-
-def test_a_method_of_a_package_needs_no_file(kept, tmp_path):
-    assert submissions.read_entry(PLACE).origin[0]["arithmetic"] == "portable"
-    rewritten("entry.json", says={"name": "average", "label": "mine"}, file="")
-    entry = submissions.read_entry(PLACE)
-    with submissions._planned(entry, PLACE, tmp_path / "run") as plan:
-        assert len(submissions.metrics_files_of(plan, entry.exhibits)) == 2
 
 
 def board() -> pd.DataFrame:

@@ -66,12 +66,7 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
     if own and sentence is None:
-        where = (
-            "its whole trace stands above this line, in the log of the job"
-            if in_log
-            else f"`{DEBUG}` behind the same command shows its whole trace"
-        )
-        sentence = FedreproError(f"your file fails: {own}; {where}")
+        sentence = FedreproError(f"your file fails: {own}; `{DEBUG}` shows its whole trace")
     if DEBUG in arguments or (own and in_log):
         import traceback
 

@@ -19,7 +19,6 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 Record = Annotated[Path, typer.Option(help="folder of the record")]
 Reports = Annotated[Path, typer.Option(help="folder of reports")]
 REPORTS, RECORD = Path("reports"), Path("reports/record")
-FAR = 3.0  # doublings, from which on scenarios say little
 
 
 def _signed(value: float) -> str:
@@ -106,8 +105,7 @@ def _compare_methods(
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
-        more, point = len(row["also"]), tables.point_words(row)
-        place = row["exhibit"] + f" (and {more} more)" * (more > 0) + f": {point}" * bool(point)
+        place = ": ".join(filter(None, (row["exhibit"], tables.point_words(row))))
         labels = tuple(row[side] for side in tables.SIDES)
         place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
         rows.append((place, *numbers, ends, str(row["trials"])))
@@ -176,8 +174,7 @@ def recommend(
     say(f"Nearest in the leaderboard {found.board}:")
     say(*(f"  {place}  {scenario}" for place, scenario in enumerate(found.scenarios, 1)))
     if found.doublings:
-        far = ": they say little of it" if found.doublings >= FAR else ""
-        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
+        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case.")
     heads, rows = [str(place) for place, _ in enumerate(found.scenarios, 1)], []
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]

@@ -21,7 +21,6 @@ File = Path | None
 Text = str | None
 Model = Annotated[Text, _option("such as resnet20+norm~batch, lenet5, or file.py:Class")]
 ShapeText = Annotated[Text, _option("of one example, such as 1,28,28")]
-Layers = Annotated[Text, _option("names of the layers in order, where files have another")]
 
 
 def combine(
@@ -53,16 +52,13 @@ def combine(
     training: Annotated[str, _option("token by which methods train that do")] = "adam",
     model: Model = None,
     shape: ShapeText = None,
-    layers: Layers = None,
 ) -> None:
     """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
     from fedrepro.stages.user_models.combine import run
     from fedrepro.stages.user_models.user_files import ModelFiles
 
     clients, data, held = (_fitting(texts or ()) for texts in (models, clients_data, validation))
-    files = ModelFiles(
-        clients, model, shape, layers, labels, data, held, public, evaluate, start, training
-    )
+    files = ModelFiles(clients, model, shape, labels, data, held, public, evaluate, start, training)
     if method == "all":
         _all(files, out, seed)
     elif out is None:
@@ -72,7 +68,6 @@ def combine(
 
 
 def _fitting(texts: Sequence[str]) -> list[Path]:
-    """Return the files that `texts` name, each a path or a pattern *.pt."""
     return [Path(path) for text in texts for path in sorted(glob(text)) or [text]]
 
 
@@ -95,11 +90,6 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
         rows.append((called, f"{100 * row['accuracy']:.1f} %", *costs, size))
     heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
     show(heads, rows, narrow=True)
-    say(
-        "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
-        "server; passes: of clients over their examples, beside training; s: of server and "
-        "clients, over all settings tried"
-    )
     say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
     failed = (row for row in found if row["not_applied"])
     say(*(f"not applied: {row['method']} {row['not_applied']}" for row in failed))
@@ -118,16 +108,12 @@ def evaluate(
     data: Annotated[Path, _option("labelled examples, npz or csv")],
     model: Model = None,
     shape: ShapeText = None,
-    layers: Layers = None,
 ) -> None:
-    """Measure accuracy, loss and each class of models of your own, on data of your own.
-
-    Each input has `shape`. `layers` are the names of layers in order, if files have another order.
-    """
+    """Measure accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.stages.user_models.user_files import ModelFiles
 
     paths = _fitting(models)
-    _evaluated(paths, ModelFiles(paths, model, shape, layers, evaluate=data))
+    _evaluated(paths, ModelFiles(paths, model, shape, evaluate=data))
 
 
 def _evaluated(models: list[Path], files: Any) -> None:

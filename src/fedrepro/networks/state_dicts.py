@@ -255,7 +255,7 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
         if takes % gives if maps else takes != gives or below.weight.ndim != above.weight.ndim:
             raise FedreproError(
                 f"{where}: layer '{below.name}' gives {gives} numbers and '{above.name}' takes "
-                f"{takes}; name the layers in their order (layers=…, --layers first,second)"
+                f"{takes}; name the network by --model, or in Python the layers in order (layers=…)"
             )
     return found
 

@@ -98,11 +98,8 @@ def run_words(
     The result has a row per method: mean test accuracy over trials with its 95 % interval,
     megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
     paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
-    the `command` that repeats the run.
-
-    `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
-    folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
-    called with lines of progress. If an option is wrong, nothing is computed.
+    the `command` that repeats the run. `given` has options by name, or is the path of a YAML file;
+    `show` is called with lines of progress. If an option is wrong, nothing is computed.
     """
     out, words = Path(folder or OUT), _words(given) if isinstance(given, Mapping) else None
     source = Path("" if isinstance(given, Mapping) else given).absolute()

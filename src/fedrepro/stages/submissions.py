@@ -158,21 +158,19 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         )
     (says,) = file.also
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
-    left_out: dict[str, str] = {}
-    for part in keys:
-        try:
-            there = [Path(path).exists() for path in metrics_files_of(plan, [part])]
-            missing = f"{there.count(False)} of {len(there)} files of runs are missing"
-            if not all(there):
-                left_out[part] = f"{missing}; make them with: {command(scale, part)}"
-        except FedreproError as error:
-            left_out[part] = str(error)
-    keys = [part for part in keys if part not in left_out]
-    said = [f"not part of it: {part} ({why})" for part, why in left_out.items()]
+    there = {part: [*map(os.path.exists, metrics_files_of(plan, [part]))] for part in keys}
+    missing = {
+        part: f"{found.count(False)} of {len(found)} files of runs are missing; make them with: "
+        f"{command(scale, part)}"
+        for part, found in there.items()
+        if not all(found)
+    }
+    keys = [part for part in keys if part not in missing]
+    said = [f"not part of it: {part} ({why})" for part, why in missing.items()]
     if not keys:
         raise FedreproError(
             f"no exhibit of {key} is computed whole with '{says['name']}' at scale "
-            f"{scale}: {next(iter(left_out.values()))}"
+            f"{scale}: {next(iter(missing.values()))}"
         )
     item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
     sources = [read_source(path) for path in paths]

@@ -203,17 +203,17 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require of a method a docstring, and evaluation on test examples."""
+    """Require a docstring, evaluation on test examples, and a grid with the default among others.
+
+    A method may declare no grid.
+    """
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
-
-
-def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a method's grid has 2 to 8 (BUDGET) settings, with the defaults among them."""
-    settings = list(item.spec({k: list(v) for k, v in item.meta["grid"].items()}).expand())
-    _require(len(settings) > 1, "its grid has one setting: give several, or none")
-    _require(item.spec() in settings, "its grid leaves the default setting out")
+    if grid := {k: list(v) for k, v in item.meta["grid"].items()}:
+        settings = list(item.spec(grid).expand())
+        _require(len(settings) > 1, "its grid has one setting: give several, or none")
+        _require(item.spec() in settings, "its grid leaves the default setting out")
 
 
 def predicts(item: Component, problem: SmallProblem) -> None:
@@ -303,8 +303,7 @@ def simulates(item: Component, problem: SmallProblem | None = None) -> None:
 Rule = Callable[..., None]  # called with a method and a small federation; raises ContractError
 # the words of each rule, and the kinds of methods that have to keep it
 RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
-    says_what_it_is: ("says what it is, and what it needs", METHOD_KINDS),
-    tries_settings: ("its grid is of settings, the default among them", METHOD_KINDS),
+    says_what_it_is: ("says what it is, and which settings it tries", METHOD_KINDS),
     predicts: ("predicts, with what it declares and nothing else", ("one_shot", "control")),
     repeats: ("repeats itself, and leaves clients' models as they are", ("one_shot", "control")),
     reports: ("a round predicts, with what it declares and nothing else", ["federated"]),
@@ -316,8 +315,7 @@ RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
 
 def rules_of(item: Component) -> dict[Rule, str]:
     """Return {rule: sentence on it} of the rules that the method `item` has to keep."""
-    kept = {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
-    return {k: words for k, words in kept.items() if item.meta["grid"] or k is not tries_settings}
+    return {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
 
 
 def _copied(models: LocalModels) -> LocalModels:

@@ -61,8 +61,6 @@ ASSUMED = (
 def read_state(path: Path) -> Any:
     """Read a state dict (.pt, .safetensors) without running code from its file."""
     require_file(path)
-    if not path.exists():
-        raise FedreproError(f"{path} is missing; name the state dict of each client")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -235,15 +233,14 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    model, shape, layers: architectures, shape of an input, and names of layers in order, with
-    commas between. data, validation: clients' examples. evaluate: examples to measure on. start:
-    the weights that all clients started from. training: the token of an optimiser.
+    model, shape: architectures, and the shape of an input, with commas between. data, validation:
+    clients' examples. evaluate: examples to measure on. start: the weights that all clients started
+    from. training: the token of an optimiser.
     """
 
     models: Sequence[Path]
     model: str | None = None
     shape: str | None = None
-    layers: str | None = None
     labels: Path | None = None
     data: Sequence[Path] = ()
     validation: Sequence[Path] = ()
@@ -268,10 +265,7 @@ class ModelFiles:
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
-        layers = self.layers.split(",") if self.layers else None
-        return LocalModels.from_state_dicts(
-            states, model=list(models), shape=shape, layers=layers, names=names
-        )
+        return LocalModels.from_state_dicts(states, model=list(models), shape=shape, names=names)
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
