@@ -141,17 +141,13 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 # ------------------------------------------------------------------- what a method is handed
 
 
-class ContractError(Exception):
-    """Raised when a method breaks a rule for methods; the text says which rule."""
-
-
 def _require(whether: bool, sentence: str) -> None:
     if not whether:
-        raise ContractError(sentence)
+        raise FedreproError(sentence)
 
 
 class _Watched:
-    """Clients that raise ContractError if a method's code reads their data itself."""
+    """Clients that raise FedreproError if a method's code reads their data itself."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "data":
@@ -196,7 +192,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         said = f"its networks cannot predict, with tensors of shapes {forms}"
-        raise ContractError(said) from error
+        raise FedreproError(said) from error
 
 
 # ------------------------------------------------------------------------------- the rules
@@ -216,10 +212,18 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
         _require(item.spec() in settings, "its grid leaves the default setting out")
 
 
-def predicts(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions and declared metrics of a one-shot method."""
-    classes = problem.models.classes
-    for model in each(made_of(item, _copied(problem.models), allowed(problem.info, item), {})):
+def combines(item: Component, problem: SmallProblem) -> None:
+    """Require finite predictions, declared metrics, and the same of a second call of a method.
+
+    The clients' models stay as they are.
+    """
+    before, classes = problem.models.tensors, problem.models.classes
+    models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
+    info = allowed(problem.info, item)
+    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
+    _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    for model, repeated in zip(first, second, strict=True):
         actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if (weights := model.weights) is not None:
@@ -227,46 +231,17 @@ def predicts(item: Component, problem: SmallProblem) -> None:
             _require(actual == shape, f"its weights are {actual}, not {shape}")
             _require(np.allclose(weights.sum(0), 1), "the weights of a class do not add up to 1")
         _require_known(item, "its diagnostics", model.diagnostics)
-
-
-def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require equal bytes from a second call of a method, and unchanged models of clients."""
-    before, models = problem.models.tensors, _copied(problem.models)
-    info = allowed(problem.info, item)
-    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
-    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
-    _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
-    for model, repeated in zip(first, second, strict=True):
         pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
         said = f"a second call makes another {differing[:1]}: draw from rng.stream"
         _require(not differing, said)
 
 
-def reports(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions and declared metrics of one round of a method."""
-    made, clients, _, state = _one_round(item, problem)
-    _require_finite(each(made.model(state, clients))[0], problem)
-
-
-def believes(item: Component, problem: SmallProblem) -> None:
-    """Require finite float32 networks of all nodes before and after a round on a graph."""
-    made, peers, *states = _one_round(item, problem)
-    shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
-    for beliefs in (made.beliefs(state, peers) for state in states):
-        said = f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
-        _require(set(beliefs) == set(BELIEFS), said)
-        for tensors in beliefs.values():
-            actual = {key: value.shape for key, value in tensors.items()}
-            _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
-            finite = all(np.isfinite(value).all() for value in tensors.values())
-            _require(finite, "a belief has weights that are not finite")
-            types = {str(value.dtype) for value in tensors.values()}
-            _require(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
-
-
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Require that a round leaves its input state unchanged, and can begin from a saved state."""
+    """Require that a round leaves its input state unchanged, and can begin from a saved state.
+
+    Its report has declared metrics, and each state gives finite predictions, or beliefs.
+    """
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"
@@ -277,9 +252,11 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
         state = made.init(clients, info, RngKey(0))
         for done in range(2):
+            _require_predicts(item, made, state, clients, problem)
             before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
-            after, again = (made.round(one, clients, info, rng)[0] for one in (state, read))
+            after, report = made.round(state, clients, info, rng)
+            again, _ = made.round(read, clients, info, rng)
             said = (
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng"
@@ -287,7 +264,29 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             _require(kept(after) == kept(again), said)
             said = "a round changes the state that it is given: make a new one"
             _require(kept(state) == before, said)
+            _require_known(item, "its report", report.metrics, report.clients)
+            for name, values in report.clients.items():
+                said = f"{name} is {np.shape(values)} in its report: not one a client"
+                _require(np.shape(values) == (clients.count,), said)
             state = after
+    _require_predicts(item, made, state, clients, problem)
+
+
+def _require_predicts(
+    item: Component, made: Any, state: State, clients: Clients, problem: SmallProblem
+) -> None:
+    """Require finite predictions of a method's `state`, or finite float32 networks of all nodes."""
+    if item.meta["kind"] == "federated":
+        _require_finite(each(made.model(state, clients))[0], problem)
+        return
+    shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
+    beliefs = made.beliefs(state, clients)
+    _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
+    for tensors in beliefs.values():
+        actual = {key: value.shape for key, value in tensors.items()}
+        _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
+        sound = all(v.dtype == np.float32 and np.isfinite(v).all() for v in tensors.values())
+        _require(sound, "a belief has weights that are not finite numbers of float32")
 
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
@@ -300,14 +299,11 @@ def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     _require(repr(first) == repr(second), said)
 
 
-Rule = Callable[..., None]  # called with a method and a small federation; raises ContractError
+Rule = Callable[..., None]  # called with a method and a small federation; raises FedreproError
 # the words of each rule, and the kinds of methods that have to keep it
 RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
     says_what_it_is: ("says what it is, and which settings it tries", METHOD_KINDS),
-    predicts: ("predicts, with what it declares and nothing else", ("one_shot", "control")),
-    repeats: ("repeats itself, and leaves clients' models as they are", ("one_shot", "control")),
-    reports: ("a round predicts, with what it declares and nothing else", ["federated"]),
-    believes: ("a round gives beliefs, with what it declares and nothing else", ["peer"]),
+    combines: ("predicts, with what it declares, twice the same", ("one_shot", "control")),
     goes_on: ("a round is pure, and goes on from a saved state", ["federated", "peer"]),
     simulates: ("finds numbers that are known, twice the same", ["simulation"]),
 }
@@ -316,22 +312,6 @@ RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
 def rules_of(item: Component) -> dict[Rule, str]:
     """Return {rule: sentence on it} of the rules that the method `item` has to keep."""
     return {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
-
-
-def _copied(models: LocalModels) -> LocalModels:
-    return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
-
-
-def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
-    """Run one round of a method; return (its object, clients, state before, state after)."""
-    made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
-    before = made.init(clients, info, RngKey(0))
-    after, report = made.round(before, clients, info, RngKey(0).at(round=0))
-    _require_known(item, "its report", report.metrics, report.clients)
-    for name, values in report.clients.items():
-        shape = np.shape(values)
-        _require(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
-    return made, clients, before, after
 
 
 def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
@@ -413,7 +393,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     """Check one rule on a method, by calling `run`; return why it is broken, or ""."""
     try:
         run(item, problem)
-    except (ContractError, FedreproError) as error:
+    except FedreproError as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
         return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
