@@ -240,7 +240,7 @@ def combines(item: Component, problem: SmallProblem) -> None:
 def goes_on(item: Component, problem: SmallProblem) -> None:
     """Require that a round leaves its input state unchanged, and can begin from a saved state.
 
-    Its report has declared metrics, and each state gives finite predictions, or beliefs.
+    Its report has declared metrics, and the state after it gives finite predictions, or beliefs.
     """
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
@@ -252,7 +252,6 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
         state = made.init(clients, info, RngKey(0))
         for done in range(2):
-            _require_predicts(item, made, state, clients, problem)
             before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
             after, report = made.round(state, clients, info, rng)
@@ -268,8 +267,8 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             for name, values in report.clients.items():
                 said = f"{name} is {np.shape(values)} in its report: not one a client"
                 _require(np.shape(values) == (clients.count,), said)
+            _require_predicts(item, made, after, clients, problem)
             state = after
-    _require_predicts(item, made, state, clients, problem)
 
 
 def _require_predicts(
