@@ -10,9 +10,8 @@ __version__ = "0.1.0"
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
-    "compare": "fedrepro.stages.run_and_compare",
     "results": "fedrepro.numbers.results_table",
-    "run": "fedrepro.stages.run_and_compare",
+    "run": "fedrepro.stages.run_experiments",
     "start": "fedrepro.stages.snakemake_in_folder",
 }
 

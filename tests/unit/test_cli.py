@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from rich.console import Console
 from synthetic import plan
 
-from fedrepro.cli import printing, workflow_and_slurm
+from fedrepro.cli import workflow_and_slurm
 from fedrepro.cli.main import main
 from fedrepro.core.errors import (
     LISTED,
@@ -59,15 +55,6 @@ def test_a_pipe_gets_whole_lines():
     assert "pooled_train" not in said["list methods"]  # choosing reads it, the method does not
 
 
-def test_a_narrow_terminal_gets_every_letter(monkeypatch):
-    screen = io.StringIO()
-    narrow = Console(file=screen, width=60, force_terminal=True, highlight=False)
-    monkeypatch.setattr(printing, "console", narrow)
-    assert main(["exhibits"]) == main(["list", "methods"]) == 0
-    assert "…" not in screen.getvalue()
-    assert "snakemake --cores 2 reports/quick/pfnm/figure-2a.svg\n" in screen.getvalue()
-
-
 def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
     assert main(["documents", "--check"]) == 0
     monkeypatch.chdir(tmp_path)
@@ -86,12 +73,8 @@ def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
         (["compare", "pfnm/figure-2a", "--reports", "nowhere"], "make it with: snakemake"),
         (["plan", "arena/1"], "arena/1 is a leaderboard, made of all exhibits arena/1-*"),
         (["recommend", "--clients", "9", "--skew", "1", "--scale", "big"], "unknown scale 'big'"),
-        (["plan", ""], "'' is not a target"),
-        (["record", ""], "'' is not an exhibit"),
-        (["redraw", ""], "unknown exhibit ''"),
         (["redraw", "arena/1"], "arena/1 is a leaderboard, made of all exhibits arena/1-*"),
         (["draw", "partition", "iid+clients~2", "--trial", "9" * 30], "--trial"),
-        (["draw", "graph", "ring", "--clients", "9" * 30], "--clients"),
         (["job", '{"stage": "exhibit", "exhibit": "pfnm/x", "scale": "quik", "out": "x"}'],
          "scale must be tiny, quick or paper, not 'quik'"),
         (["job", '{"stage": "exhibit", "exhibit": "pfnm/x", "scale": "tiny", "out": "x", '
@@ -110,27 +93,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("word", ["--data", "--dataset"])
-def test_an_option_of_an_earlier_release_is_taken(word, capsys):
-    assert main(["draw", "partition", "iid+clients~2", word, "x"]) == 2
-    assert "unknown dataset 'x'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("named", ["my methods.py", ""])
-def test_the_command_that_repeats_a_run_names_files_of_components(
-    named, monkeypatch, capsys, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    Path("my methods.py").touch()
-    monkeypatch.setenv("FEDREPRO_COMPONENTS", named)
-    table = pd.DataFrame(columns=["method"])
-    table.attrs = {"file": "x.svg", "csv": "x.csv", "yaml": "x.yaml", "command": "fedrepro run x"}
-    monkeypatch.setattr("fedrepro.stages.run_and_compare.run_words", lambda *_: table)
-    assert main(["run", "x"]) == 0
-    prefix = f"FEDREPRO_COMPONENTS='{named}' " if named else ""
-    assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
-
-
 @pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
@@ -141,23 +103,6 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     monkeypatch.setattr(f"fedrepro.{place}", interrupted)
     assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err.strip() == "fedrepro: stopped"
-
-
-def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch, capsys):
-    def loading(_words):
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise ImportError("initialization failed") from None
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("fedrepro.cli.app.run_command", loading)
-    try:
-        assert main(["list", "methods"]) == 130
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().err == "fedrepro: stopped\n"
 
 
 def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(monkeypatch, capsys):
@@ -213,13 +158,6 @@ def test_a_terminal_and_the_log_of_a_job_get_those_letters_that_they_have():
     assert b"? cannot be read as jobs" in done.stderr
     assert done.stdout.isascii()
     assert b"?" in done.stdout
-
-
-@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])
-def test_a_closed_output_ends_quietly(closed):
-    start = f'exec "$0" -m fedrepro methods {closed}'
-    done = subprocess.run(["sh", "-c", start, sys.executable], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):

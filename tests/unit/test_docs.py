@@ -220,7 +220,7 @@ def test_the_list_works_before_anything_is_fetched(workplace, capsys):
         assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
     assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
     assert "no checksum known" in said
-    assert "None is prepared yet: fedrepro data fetch NAME, or --all." in said
+    assert "None is prepared yet: fedrepro data fetch NAME." in said
 
 
 def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
@@ -260,21 +260,10 @@ def test_what_is_ready_is_not_prepared_again(workplace, capsys, monkeypatch):
     assert "digits: prepared in" in capsys.readouterr().out
 
 
-def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
-    assert main(["data", "fetch", "--all"]) == 2
-    out, err = capsys.readouterr()
-    for name in ("digits", "mnist", "p2p_nodes"):
-        assert f"{name}: prepared in" in out
-    for name in ("cifar10", "fashion_mnist", "ham10000", "shakespeare", "speech_commands"):
-        assert f"of data set '{name}'" in err
-    assert "cifar-10/cifar-10-python.tar.gz or cifar-10/cifar-10-batches-py.tar.xz" in err
-    assert not list(workplace.rglob("*.tmp"))
-
-
 def test_damaged_sets_are_named_mistakes_are_sentences_and_the_others_are_listed(workplace, capsys):
     for words, sentence in (
-        ([], "name one or more data sets, or give --all"),
-        (["digits", "--all"], "name one or more data sets, or give --all"),
+        ([], "Missing argument"),
+        (["cifar10"], "cifar-10/cifar-10-python.tar.gz or cifar-10/cifar-10-batches-py.tar.xz"),
         (["mnist+features~lite1"], "did you mean 'lite0'"),
     ):
         assert main(["data", "fetch", *words]) == 2

@@ -173,7 +173,7 @@ sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in 
 """
 LIGHT = """
 import fedrepro
-assert callable(fedrepro.run) and callable(fedrepro.compare)
+assert callable(fedrepro.run) and callable(fedrepro.results)
 heavy = {"torch", "sklearn", "numba", "matplotlib", "snakemake"} & set(sys.modules)
 assert not heavy, heavy
 """

@@ -235,7 +235,7 @@ WORDS = [
 ]  # fmt: skip
 PIPES = ["pipe", "pipe.svg", "pipe.pt"]  # that nobody writes to, or reads from
 # what would fetch from the network, or measure for minutes
-LEFT_OUT = {("data", "fetch"): {"everything"}, ("documents",): {"check"}}
+LEFT_OUT = {("documents",): {"check"}}
 
 
 @pytest.fixture(scope="module")

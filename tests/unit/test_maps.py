@@ -165,9 +165,9 @@ def test_what_is_drawn_is_what_the_workflow_would_make():
     data = load_prepared("data")
     write_partition("p.parquet", build_partition(spec, data, range(3), 7), {})
     counts = read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
-    drawn = drawn_partition(spec, digits, 2, 7, None)
+    drawn = drawn_partition(spec, digits, 2, 7)
     assert np.array_equal(drawn.counts, counts)
-    draw_partition(spec.token, "digits", 2, 7, None, Path("map.svg"))
+    draw_partition(spec.token, "digits", 2, 7, Path("map.svg"))
     assert Path("map.svg").read_bytes() == render_map(drawn)[".svg"]
     assert drawn.skew["clients"] == 4
 
@@ -176,7 +176,7 @@ def test_what_is_drawn_is_what_the_workflow_would_make():
     ("words", "sentence"),
     [
         (["partition", "iid"], "needs a value for its parameter 'clients'"),
-        (["partition", "pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
+        (["partition", "pooled", "--data", "mnist"], "data set 'mnist' is not here"),
         (["partition", "pooled", "--trial", "-1"], "Invalid value for '--trial'"),
         *(
             ([*what, "--out", "x.pdf"], "cannot write x.pdf: its name must end in .svg or .png")

@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.numbers.model_evaluation import correct, measure, measure_alone
-from fedrepro.stages.export_models import as_state
+from fedrepro.stages.user_models.combine import as_state
 
 
 @pytest.fixture(scope="module")

@@ -291,23 +291,24 @@ AVERAGE = components("method")["average"].spec()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    "change",
     [
-        (lambda w: {"weight0": w[0]}, r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+"),
-        (lambda w: {"weight0": w[:, :, None]}, r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
-        (lambda w: {"weight0": None}, "no 'weight0'"),
-        (lambda w: {"weight0": torch.from_numpy(w)}, "'weight0' as a Tensor: let it be a NumPy ar"),
-        (lambda w: {"weight0": w.tolist()}, "'weight0' as a list: let it be a NumPy array"),
-        (lambda w: {"scale": np.ones(1)}, "'scale', which its model lacks"),
-        (lambda w: {"weight0": w[:0]}, r"no network \(m = 0\)"),
-        (lambda w: {"bias0": w[:1, 0]}, r"'bias0' of shape \(1, \d+\)"),
+        lambda w: {"weight0": w[0]},
+        lambda w: {"weight0": w[:, :, None]},
+        lambda w: {"weight0": None},
+        lambda w: {"weight0": torch.from_numpy(w)},
+        lambda w: {"weight0": w.tolist()},
+        lambda w: {"scale": np.ones(1)},
+        lambda w: dict.fromkeys(("weight0", "bias0", "weight1", "bias1"), w[:0]),
+        lambda w: {"bias0": w[:1, 0]},
     ],
 )
-def test_tensors_of_another_form(change, told):
+def test_tensors_of_another_form(change):
     local = problem().models
     tensors = local.tensors | change(local.tensors["weight0"])
     tensors = {name: value for name, value in tensors.items() if value is not None}
-    with pytest.raises(FedreproError, match=f"method 'average' returns {told}"):
+    told = r"returns tensors {.*}: let them be NumPy arrays of {'weight0': \(6, 8\)"
+    with pytest.raises(FedreproError, match=told):
         require_models(GlobalModel(local.model, tensors), AVERAGE, local)
 
 
@@ -413,7 +414,7 @@ def test_a_job_keeps_the_trace_in_its_log_and_a_fault_of_the_package_stays_one(
     assert main(["job", "{}"]) == MENDABLE
     trace, _, sentence = capsys.readouterr().err.rpartition("fedrepro: ")
     assert trace.startswith("Traceback")
-    assert re.search(r"mine\.py.*the log of the job", sentence)
+    assert "mine.py" in sentence
     command = own("clients.tensor")
 
     def broken(*_, **__):

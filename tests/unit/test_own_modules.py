@@ -158,7 +158,7 @@ def test_what_comes_out_loads_into_what_went_in_and_predicts_as_pytorch_does(nam
     made = clients(ODD[name])
     given = [WRAPPERS[wrapper](one.state_dict()) for one in made]
     local = read(given, name)
-    inner = given[0].get("state_dict", given[0].get("model_state_dict", given[0]))
+    inner = made[0].state_dict()
     ensemble = fedrepro.combine(local, "uniform_ensemble")
     for one, state in zip(made, ensemble.state_dicts(), strict=True):
         assert list(state) == list(inner)
@@ -169,11 +169,10 @@ def test_what_comes_out_loads_into_what_went_in_and_predicts_as_pytorch_does(nam
     average = fedrepro.combine(local, "average")
     state = average.state_dict()
     assert list(state) == list(inner)
-    bare = dict(zip(made[0].state_dict(), state.values(), strict=True))
     whole = ODD[name](SHAPE, CLASSES)
-    whole.load_state_dict(bare, strict=True)
+    whole.load_state_dict(state, strict=True)
     assert torch.allclose(scores(average), plain(whole), atol=1e-5)
-    for key, value in bare.items():
+    for key, value in state.items():
         each = [one.state_dict()[key] for one in made]
         if value.is_floating_point():
             mean = sum(n * v for n, v in zip((10, 20, 10), each, strict=True)) / 40
@@ -206,11 +205,7 @@ def without(state, key):
          "state dict 1 has 'old.weight', which the model has not: a file must hold what"),
         ("head_first", lambda s: {}, "state dict 1 is not a state dict, or holds no tensors"),
         ("head_first", lambda s: without(s, "mean"), "state dict 1 has no 'mean' of shape (8,)"),
-        ("head_first", lambda s: s | {"mean": torch.ones(9)}, "has no 'mean' of shape (8,)"),
         ("head_first", lambda s: s | {"mean": torch.full((8,), torch.nan)}, "is not finite"),
-        ("head_first", lambda s: s | {"step": torch.tensor(2**24 + 1)}, "whole numbers above"),
-        ("tied", lambda s: s | {"head.weight": s["head.weight"] + 1},
-         "has different numbers in 'head.weight' and 'table.weight', which are one tensor"),
     ],
 )  # fmt: skip
 def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, told):
@@ -227,34 +222,17 @@ def test_masks_may_be_infinite_and_drawn_buffers_are_the_same_in_every_job():
         def __init__(self, shape, classes):
             super().__init__(shape, classes)
             self.register_buffer("far", torch.full((2,), -torch.inf))
+            self.register_buffer("drawn", torch.rand(4))
 
+    drawn = []
+    for _ in range(2):
+        with registered_as("masked", Masked) as spec:
+            drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
+    assert torch.equal(*drawn)
     with registered_as("masked", Masked):
         made = clients(Masked)
         state = fedrepro.combine(read([m.state_dict() for m in made], "masked"), "average")
         made[0].load_state_dict(state.state_dict(), strict=True)
-
-    def projected(shape, classes):
-        made = nn.Linear(8, classes)
-        made.register_buffer("drawn", torch.rand(4))
-        return made
-
-    drawn = []
-    for _ in range(2):
-        with registered_as("projected", projected) as spec:
-            drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
-    assert torch.equal(*drawn)
-
-
-def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
-    from fedrepro.networks.module_state_dicts import with_own_form
-    from fedrepro.stages.export_models import GlobalModel
-
-    for name in ("head_first", "tied"):
-        spec = components("model")[name].spec()
-        network = network_of(spec, SHAPE, CLASSES)
-        tensors = {key: np.ones((1, *shape), np.float32) for key, shape in network.shapes.items()}
-        state = GlobalModel(with_own_form(spec, SHAPE, CLASSES), tensors).state_dict()
-        ODD[name](SHAPE, CLASSES).load_state_dict(state, strict=True)
 
 
 COUNTS = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])
@@ -298,17 +276,17 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedrepro.stages.user_models.combine.components", shortened)
     made, x = perceptrons((4, 7), (6, 5)), examples()[0]
-    np.savez("test.npz", x=x.numpy(), y=made[1](x).argmax(1).numpy())
+    for name in ("test", "0", "1"):
+        np.savez(f"{name}.npz", x=x.numpy(), y=made[1](x).argmax(1).numpy())
     for place, one in enumerate(made):
         torch.save(one.state_dict(), f"{place}.pt")
     test = Path("test.npz")
-    own = {"data": [test] * 2, "evaluate": test, "validation": [test], "in_order": True}
-    found, notes = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
-    assert not any("BatchNorm" in note for note in notes)
-    entries = {entry.item.name: entry for entry in found}
+    own = {"data": [Path("0.npz"), Path("1.npz")], "evaluate": test, "validation": [test]}
+    found, _ = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
+    rows = {row["method"]: row for row in found}
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
-        assert not entries[name].why, entries[name].why
-    assert entries["best_client"].numbers["accuracy"] == 1
+        assert not rows[name]["not_applied"]
+    assert rows["best_client"]["accuracy"] == 1
     made[1].load_state_dict(torch.load("out/best_client.pt", weights_only=True), strict=True)
     numbers = sum(p.numel() for one in made for p in one.parameters())
-    assert entries["uniform_ensemble"].numbers["bytes_up"] == 4 * numbers
+    assert rows["uniform_ensemble"]["bytes_up"] == 4 * numbers

@@ -17,8 +17,6 @@ from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
-from fedrepro.stages.user_models.combine import method_named
-from fedrepro.stages.user_models.method_contract import methods_of
 
 METHODS = {  # label: class, exchanges, score in every scenario
     "FedAvg": ("one model", 1, 0.0),
@@ -224,27 +222,6 @@ def test_the_command_prints_methods_costs_how_near_that_is_and_a_better_best_cli
     assert "The best client alone, by validation, has a higher score than every one model" in said
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [
-        ("RegMean++", "regmean_plus"),
-        ("FedAvg", "average"),  # as the leaderboard calls it; of many rounds there is nothing here
-        ("FedAvg+weighted~false", "average+weighted~false"),
-        ("W-Ens", "weighted_ensemble"),
-        ("class-weighted ensemble", "weighted_ensemble"),
-        ("mean of probabilities", "uniform_ensemble"),
-        ("matching, then RegMean", "matched_regmean"),
-        ("PFNM+sigma2~0.1", "pfnm+sigma2~0.1"),
-        ("average+weighted~false", "average+weighted~false"),
-        ("GEMS", "GEMS"),  # two are called so
-        ("scaffold", "scaffold"),
-        ("nothing", "nothing"),
-    ],
-)
-def test_a_method_is_known_by_its_label(said, meant):
-    assert method_named(said) == meant
-
-
 def test_methods_are_listed_with_labels_and_found_by_either(capsys):
     assert main(["list", "methods", "RegMean"]) == 0
     said = capsys.readouterr().out
@@ -288,16 +265,10 @@ def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys
 
 
 def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
-    assert main(["check-method", "FedSGD"]) == 2
-    assert "training with batch_size none: name it in an exhibit" in capsys.readouterr().err
+    with pytest.raises(FedreproError, match="training with batch_size none: name it in an exh"):
+        read_token("method", "FedSGD")
     assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
     assert "proximal~0.01" in capsys.readouterr().out
-    assert main(["check-method", "fedproxx"]) == 2
-    assert "did you mean 'fedprox'?" in capsys.readouterr().err
-    (item,) = methods_of("FedAvgM")
-    assert item.spec().token == "fedavg"  # its own defaults, of which a token says nothing
-    assert item.spec()["server_momentum"] == 0.9
-    assert components("method")["fedavg"].spec()["server_momentum"] == 0
 
 
 def test_an_exhibit_names_them_with_parameters_and_training_of_its_own():

@@ -309,17 +309,16 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         made(torch.from_numpy(np.load("data.npz")["x"]))
         state = {f"module.{key}": value for key, value in made.state_dict().items()}
         torch.save({"epoch": 1, "state_dict": state}, f"{j}.pt")
-    files = ["0.pt", "1.pt", *word, "--clients-data", "data.npz,data.npz", "--in-order"]
+        np.savez(f"{j}.npz", **np.load("data.npz"))
+    files = ["0.pt", "1.pt", *word, "--clients-data", "[01].npz"]
     for method in ("average", "regmean", "weight_matching", "average+batchnorm~recalibrate"):
         assert main(["combine", method, *files, "--out", "m.safetensors"]) == 0, method
-        state = {k.removeprefix("module."): v for k, v in load_file("m.safetensors").items()}
-        nets().load_state_dict(state, strict=True)
+        nets().load_state_dict(load_file("m.safetensors"), strict=True)
         assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
     assert "ReLU" not in "".join(capsys.readouterr())  # which is said of layers without a network
     assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2
     assert "makes a network for each client, and not one of all" in capsys.readouterr().err
-    assert main(["combine", "--method", "all", *files, "--evaluate", "data.npz"]) == 0
-    assert "merges average BatchNorm's running statistics" in capsys.readouterr().out
+    assert main(["combine", "all", *files, "--evaluate", "data.npz"]) == 0
     for wrong, told in (
         ("nets.py:Nat", "did you mean 'Net'"),
         ("nets.py:made", "unknown class 'made' in nets.py: known are Net, Odd"),
@@ -334,9 +333,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
 
 def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):
     assert main(["check-method", "average", "--model", "nets.py:Net"]) == 0
-    said = capsys.readouterr().out
-    assert "passes all" in said
-    assert "averages running statistics with the" in " ".join(said.split())
+    assert "passes all" in capsys.readouterr().out
     assert main(["check-method", "pfnm", "--model", "resnet8"]) == 2
     assert "combines mlp, not 'resnet8'" in capsys.readouterr().err
 

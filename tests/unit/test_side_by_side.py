@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import shutil
 from dataclasses import replace
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +17,17 @@ import torch
 from torch import nn
 
 from fedrepro.api import NEEDS, LocalModels
-from fedrepro.cli import printing
 from fedrepro.cli.main import main
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
 from fedrepro.stages.user_models.combine import entries
 from fedrepro.stages.user_models.user_files import (
     WAYS,
-    DataForm,
     ModelContext,
     ModelFiles,
-    paired_files,
+    paired,
     read_context,
-    read_files,
-    read_inputs,
+    read_examples,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -190,60 +185,12 @@ def test_models_that_it_writes_are_those_of_the_table(here):
     right = 100 * float((logits.argmax(1) == labels).float().mean())
     loss = float(nn.functional.cross_entropy(logits, labels))
     assert found["client0.pt"] == (pytest.approx(right, abs=0.006), pytest.approx(loss, abs=1e-4))
-
-
-def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch, only):
-    from rich.console import Console
-
-    screen = io.StringIO()
-    console = Console(file=screen, width=80, force_terminal=True, highlight=False)
-    monkeypatch.setattr(printing, "console", console)
-    only("average", "uniform_ensemble", "pooled")
-    assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
-    bare = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
-    lines = bare.splitlines()
-    head = next(place for place, line in enumerate(lines) if "accuracy" in line)
-    rows = list(takewhile(str.strip, lines[head : head + 20]))
-    assert len(rows) >= 4
-    assert all(len(line) <= 80 for line in rows)
-    for name in ("MB sent", "weights", "12,050 in 5", "parameter"):
-        assert any(name in line for line in rows), name
-    assert "sees example counts: parameter average" in lines
-    assert "…" not in bare
-
-
-@pytest.fixture
-def strangers(tmp_path, monkeypatch):
-    """Three models of different starts, and data of each."""
-    monkeypatch.chdir(tmp_path)
-    for j in range(3):
-        torch.manual_seed(j)
-        torch.save(perceptron(8, 16, 3).state_dict(), f"own{j}.pt")
-        x = np.random.default_rng(j).normal(size=(60, 8)).astype(np.float32)
-        np.savez(f"own{j}.npz", x=x, y=x[:, :3].argmax(1))
-    return [f"own{j}.pt" for j in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("method", "more", "told"),
-    [
-        ("fisher_merge", ["--clients-data", "own*.npz"], True),
-        ("average", [], True),
-        ("average", ["--same-start"], False),
-        ("average", ["--start", "own0.pt"], False),
-        ("uniform_ensemble", [], False),
-    ],
-)
-def test_methods_of_one_start_say_so_unless_one_is_given_or_said(strangers, method, more, told):
-    status, out, _ = said_by(["combine", method, *strangers, "--out", "a.pt", *more])
-    assert status == 0
-    assert (f"note: '{method}' combines units in their places" in out) == told
-
-
-def test_a_method_that_starts_from_the_common_start_asks_for_it(strangers):
-    command = ["combine", "ties", *strangers, "--out", "b.pt"]
-    assert "needs the common start (--start)" in said_by(command)[2]
-    assert said_by([*command, "--start", "own0.pt"])[0] == 0
+    # a csv of the same examples gives the same
+    header = ",".join(["label", *(f"p{k}" for k in range(64))])
+    rows = [",".join(map(str, [k, *own])) for k, own in zip(data["y"], data["x"], strict=True)]
+    Path("test.csv").write_text("\n".join([header, *rows]))
+    command = ["evaluate", "client0.pt", "--data"]
+    assert said_by([*command, "test.npz"]) == said_by([*command, "test.csv"])
 
 
 def test_what_is_measured_on_chooses_nothing(here, only):
@@ -253,20 +200,12 @@ def test_what_is_measured_on_chooses_nothing(here, only):
     ground, examples, _ = read_context(ModelFiles(list(map(Path, CLIENTS)), **files))
     only("ties", "fisher_merge", "best_client", "task_arithmetic")
     other = replace(examples, targets=examples.targets.flip(0))
-    for one, two in zip(*(entries(ground, of) for of in (examples, other)), strict=True):
-        assert one.setting == two.setting
-        assert one.numbers["accuracy"] != two.numbers["accuracy"]
-        for name, value in one.made.tensors.items():
-            assert np.array_equal(value, two.made.tensors[name])
-
-
-def test_a_model_that_overflows_gets_no_accuracy(odd, only):
-    only("average")
-    shutil.copy("huge.pt", "huge2.pt")
-    models = [Path("huge.pt"), Path("huge2.pt")]
-    (found,) = entries(*read_context(ModelFiles(models, evaluate=Path("test.npz")))[:2])
-    assert "'average' gives scores that are not finite to 400 of 400 examples" in found.why
-    assert not found.numbers
+    both = (entries(ground, of) for of in (examples, other))
+    for (one, made), (two, again) in zip(*both, strict=True):
+        assert one["setting"] == two["setting"]
+        assert one["accuracy"] != two["accuracy"]
+        for name, value in made.tensors.items():
+            assert np.array_equal(value, again.tensors[name])
 
 
 def test_what_is_lacking_is_an_option_and_every_need_and_cost_has_words(here):
@@ -286,43 +225,35 @@ def test_what_is_lacking_is_an_option_and_every_need_and_cost_has_words(here):
 
 @pytest.fixture
 def odd(here):
-    """Files with faults beside those of the page."""
+    """Files with faults among those of the page, and data under other names."""
     x, y = np.zeros((4, 64), np.float32), np.arange(4)
     np.savez("narrow.npz", x=x[:, :60], y=y)
     np.savez("high.npz", x=x, y=y + 10)
     np.savez("words.npz", x=x, y=np.array(list("abcd")))
     Path("data.txt").write_text("1")
     torch.save(perceptron(64, 8, 10).state_dict(), "slim.pt")
-    own = torch.load("client0.pt", weights_only=True)
-    torch.save({name: 1e38 * value for name, value in own.items()}, "huge.pt")
+    for j in range(5):
+        shutil.copy(f"client{j}.npz", f"d{j}.npz")
     Path("there").mkdir(exist_ok=True)
-    Path("wrong.csv").write_text("\n".join([",".join("1" * 10)] * 5))
-    if not Path("pipe.csv").exists():
-        os.mkfifo("pipe.csv")
     return here
 
 
-ALL = ["combine", "--method", "all", *CLIENTS]
+ALL = ["combine", "all", *CLIENTS]
 ON = ["--evaluate", "test.npz"]
 FAULTS = {
     "nothing to measure on": ([*ALL], "say on which data by --evaluate"),
     "other classes": ([*ALL, "--evaluate", "high.npz"], "from 0 to 9"),
-    "few words": ([*ALL, "--evaluate", "words.npz"], "4 classes that are named by words (a, b, c"),
-    "no data": ([*ALL, "--evaluate", "data.txt"], "neither .csv nor .npz"),
-    "a pipe": ([*ALL, "--evaluate", "pipe.csv"], "cannot read pipe.csv: it is a pipe"),
+    "words": ([*ALL, "--evaluate", "words.npz"], "has the class 'a': number classes as the netw"),
+    "no data": ([*ALL, "--evaluate", "data.txt"], "neither .csv, with a column label, nor .npz"),
     "other start": ([*ALL, *ON, "--start", "slim.pt"], "only networks of one architecture"),
+    "no start": (["combine", "ties", *CLIENTS, "--out", "b.pt"], "needs the common start (--start"),
     "few clients' data": ([*ALL, *ON, DATA[0], "client0.npz"], "names 1 files for 5 models"),
-    "no clients' data": ([*ALL, *ON, "--clients-data", "gone*.npz"], "no file fits 'gone*.npz'"),
-    "two validations": ([*ALL, *ON, *["--validation", "test.npz"] * 2], "give one for all, or"),
-    "other counts": ([*ALL, *ON, *DATA, "--labels", "wrong.csv"], "leave out --labels"),
+    "other names": ([*ALL, *ON, DATA[0], "d*.npz"], "the names of --clients-data do not say"),
+    "two validations": ([*ALL, *ON, *["--validation", "test.npz"] * 2], "names 2 files for 5"),
     "a folder that is there": ([*ALL, *ON, "--out", "there"], "there is there already"),
-    "settings of all": ([*ALL, *ON, "--set", "a=1"], "--set changes one method"),
     "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
-    "divided by nothing": ([*ALL, *ON, "--divide", "0"], "must be a number above 0"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"],
                               "of shape 60, and the networks take 64"),
-    "evaluate what overflows": (["evaluate", "huge.pt", "--data", "test.npz"],
-                                "gives scores that are not finite to 400 of 400 examples"),
 }  # fmt: skip
 
 
@@ -338,49 +269,14 @@ def test_a_fault_is_one_sentence_and_leaves_nothing_behind(fault, odd):
     assert sorted(odd.rglob("*")) == before
 
 
-def test_other_forms_of_the_same_data_are_read_alike(here):
-    def said(*words):
-        status, out, err = said_by(["evaluate", "client0.pt", "--data", *words])
-        assert status == 0, err
-        return out
-
-    data = np.load("test.npz")
-    pixels = (16 * data["x"]).round().astype(np.uint8)
-    np.savez("pixels.npz", x=pixels.reshape(-1, 8, 8), y=data["y"])
-    header = ",".join(["label", *(f"p{k}" for k in range(64))])
-    rows = [",".join(map(str, [k, *own])) for k, own in zip(data["y"], pixels, strict=True)]
-    Path("pixels.csv").write_text("\n".join([header, *rows]))
-    for name in ("pixels.npz", "pixels.csv"):
-        assert said(name, "--divide", "16") == said("test.npz")
-    assert "taken as they are" in said("pixels.npz")
-
-
-def test_a_client_may_have_one_class_and_classes_may_have_names(here):
-    """Names are outputs in their order, over all files together."""
-    data = np.load("client0.npz")
-    one = data["y"] == data["y"][0]
-    form = DataForm((64,), 10)
-    found, _ = read_files({"clients": [Path("client0.npz")], "validation": []}, form)
-    np.savez("one.npz", x=data["x"][one], y=data["y"][one])
-    alone, _ = read_files({"clients": [Path("one.npz")]}, form)
-    assert set(alone["clients"][0].targets.tolist()) == {int(data["y"][0])}
-    names = np.array([f"n{k}" for k in (3, 1, 4, 5, 9, 2, 6, 8, 7, 0)])
-    np.savez("named.npz", x=data["x"], y=names[data["y"]])
-    np.savez("all.npz", x=data["x"][:10], y=names)
-    every = {"clients": [Path("named.npz")], "validation": [Path("all.npz")]}
-    told, notes = read_files(every, form)
-    wanted = np.argsort(np.argsort(names))[found["clients"][0].targets.numpy()]
-    assert told["clients"][0].targets.tolist() == wanted.tolist()
-    assert "n8" in notes[0]
-
-
 def test_inputs_of_the_server_need_no_labels(here):
-    x, form = np.load("client0.npz")["x"], DataForm((64,), 10)
+    x = np.load("client0.npz")["x"]
     np.savez("bare.npz", x=x)
     lines = [",".join(f"p{k}" for k in range(64)), *(",".join(map(str, row)) for row in x.tolist())]
     Path("bare_inputs.csv").write_text("\n".join(lines))
     for name in ("bare.npz", "bare_inputs.csv"):
-        np.testing.assert_allclose(read_inputs(Path(name), form).inputs.numpy(), x, atol=1e-6)
+        found = read_examples(Path(name), (64,), 10, labelled=False).inputs.numpy()
+        np.testing.assert_allclose(found, x, atol=1e-6)
 
 
 MODELS = [Path(f"c{j}.pt") for j in range(12)]
@@ -396,33 +292,8 @@ MODELS = [Path(f"c{j}.pt") for j in range(12)]
     ],
 )  # fmt: skip
 def test_data_of_clients_are_paired_with_the_models_that_they_are_named_like(models, files, wanted):
-    found, notes = paired_files("--clients-data", list(map(Path, files)), models, False)
+    found = paired("--clients-data", list(map(Path, files)), models)
     assert found == list(map(Path, wanted))
-    assert notes == ["--clients-data: paired with the models by name"]
-
-
-@pytest.mark.parametrize("option", ["--clients-data", "--validation"])
-def test_files_of_clients_with_other_names_are_refused_unless_in_order(here, option):
-    """The page's clients under other names, in a folder whose name looks like a pattern."""
-    Path("d[1]").mkdir(exist_ok=True)
-    for j in range(5):
-        shutil.copy(f"client{j}.npz", f"d[1]/d{j}.npz")
-    method, names = {
-        "--clients-data": ("regmean", ["d[1]/d*.npz"]),
-        "--validation": ("uniform_ensemble", [f"d[1]/d{j}.npz" for j in range(5)]),
-    }[option]
-    given = [word for name in names for word in (option, name)]
-    command = ["combine", method, *CLIENTS, *given, "--out", "a.pt"]
-    pairs = "d[1]/d0.npz of client0.pt, d[1]/d1.npz of client1.pt"
-    status, _, err = said_by(command)
-    assert status == 2
-    assert f"the names of {option} do not say which file belongs to which model" in err
-    assert f"if this is right: {pairs}" in err
-    assert not Path("a.pt").exists()
-    status, said, err = said_by([*command, "--in-order"])
-    assert status == 0, err
-    assert f"{option}: {pairs}" in said
-    Path("a.pt").unlink()
 
 
 def test_a_method_that_fails_costs_its_own_row_alone(here, only):
@@ -450,26 +321,17 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
             state = torch.load(path, weights_only=True)
             paths[j] = Path(f"bare{j}.pt")
             torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
-    data, held = [Path(f"client{j}.npz") for j in range(count)], Path("validation.npz")
+    data, held = [Path(f"{path.stem}.npz") for path in paths], Path("validation.npz")
+    if not biased:
+        for j, path in enumerate(data):
+            shutil.copy(f"client{j}.npz", path)
     more = {"evaluate": Path("test.npz"), "validation": [held], "public": held}
-    files = ModelFiles(paths, data=data, same_start=True, in_order=True, **more)
+    files = ModelFiles(paths, data=data, **more)
     ground, examples, _ = read_context(files)
-    found = {entry.item.name: entry for entry in entries(ground, examples)}
-    assert not [entry.why for entry in found.values() if "fault" in entry.why]
+    found = {row["method"]: (row["not_applied"], made) for row, made in entries(ground, examples)}
+    assert not [why for why, _ in found.values() if "fault" in why]
     if biased:
-        matched = found["c2m3"].made.tensors
+        matched = found["c2m3"][1].tensors
         assert all(np.array_equal(matched[k], v) for k, v in ground.models.tensors.items())
     else:
-        assert "GEMS merges units with their biases" in found["gems_neural"].why
-
-
-def test_a_write_that_fails_leaves_no_folder(here, monkeypatch, only):
-    only("average")
-
-    def broken(*_):
-        raise FedreproError("the disk is full")
-
-    monkeypatch.setattr("fedrepro.stages.user_models.combine.write_text", broken)
-    before = sorted(Path().rglob("*"))
-    assert said_by([*ALL, *ON, *DATA, "--out", "half"])[0] == 2
-    assert sorted(Path().rglob("*")) == before
+        assert "GEMS merges units with their biases" in found["gems_neural"][0]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
-from unittest import mock
 
 import jobs
 import numpy as np
@@ -234,18 +233,6 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     said = goes_on(data, whole, tmp_path, capsys)
     assert "going on from round 4 of trial-0.pt" in said
     assert "going on from round 2 of trial-1.pt" in said
-
-
-@pytest.mark.parametrize(
-    ("place", "name"), [(federate, "save_state"), (federate, "write_measured")]
-)
-def test_a_run_that_is_stopped_between_its_files_is_made_whole(
-    data, whole, tmp_path, capsys, place, name
-):
-    """All rounds are done: the file of the model comes first, then times and numbers."""
-    with mock.patch.object(place, name, side_effect=KeyboardInterrupt):
-        assert rounds(data, tmp_path) == 130
-    goes_on(data, whole, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("part", ["digest", "device", "versions", "damaged"])

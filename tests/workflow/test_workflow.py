@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import html
 import json
 import os
@@ -21,17 +20,14 @@ from typing import Any
 
 import exact
 import loaded
-import numpy as np
 import once
 import pytest
-import torch
 import yaml
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import preload_client, preload_server
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
-from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.jobs import dataset_folder
 
@@ -208,9 +204,6 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     # matching in two trials, and a method in rounds in one; two clients in two trials
     assert len([*(folder / "results/tiny").rglob("metrics.parquet")]) == 3
     assert len([*(folder / "results/tiny/train").rglob("local.parquet")]) == 4
-    run(folder, f"{SMALL}.models")  # made again from the files of single clients
-    kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
-    assert [one["trial"] for one in kept] == [0, 1]
 
 
 FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
@@ -583,26 +576,3 @@ def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     target = dataset_folder("paper", tiny)
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR), FEDREPRO_PRELOAD="0")
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
-
-
-def test_the_chosen_models_of_a_figure_are_those_that_were_measured(finished, tmp_path):
-    """Asked for by their path; plain PyTorch loads them and reaches the figure's numbers."""
-    folder = copy_of(finished, tmp_path)
-    run(folder, "reports/tiny/pfnm/figure-2b.models")
-    kept = folder / "reports/tiny/pfnm/figure-2b.models"
-    found = json.loads((kept / "models.json").read_text())["models"]
-    assert {path.name for path in kept.glob("*.pt")} == {one["file"] for one in found}
-    with (folder / "reports/tiny/pfnm/figure-2b.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
-    wanted = {(row["clients"], row["method"]): row for row in rows if row["split"] == "test"}
-    data = load_prepared(next((folder / "results/tiny/prepare").iterdir()))
-    inputs = torch.from_numpy(np.array(data.inputs("test")))
-    assert {one["method"] for one in found} >= {"PFNM", "parameter average", "KD"}
-    for one in (one for one in found if "ensemble" not in one["setting"]):
-        row = wanted[one["point"]["clients"], one["method"]]
-        assert one["setting"] == row["setting"]
-        state = torch.load(kept / one["file"], weights_only=True)
-        hidden = torch.relu(inputs @ state["0.weight"].T + state["0.bias"])
-        right = (hidden @ state["2.weight"].T + state["2.bias"]).argmax(1).numpy()
-        accuracy = np.mean(right == data.labels("test"))
-        assert accuracy == pytest.approx(float(row["by_trial"].split()[one["trial"]]))

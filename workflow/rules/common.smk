@@ -4,7 +4,6 @@ An exhibit is a figure or a table, named paper/exhibit; selected are those that 
 asks for. A scale, the size of experiments, is tiny, quick or paper.
 """
 
-import itertools
 import json
 import os
 import re
@@ -80,9 +79,6 @@ onerror:
     if workflow.is_main_process:
         workflow_and_slurm.repeat_errors(log)
 
-
-with sentences():
-    workflow_and_slurm.join(workflow, onstart, onerror)
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
 # copied to `reports`: an earlier figure stays if drawing it again fails.
@@ -249,19 +245,6 @@ def timings_of(metrics):
 def read_by_exhibit(wildcards):
     metrics = plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
     return [*metrics, *timings_of(metrics)]
-
-
-def read_by_models(wildcards):
-    """Return the inputs of an exhibit's one-shot jobs: data, partitions and local models."""
-    jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
-    one_shot = [
-        job
-        for job in jobs
-        if "method" in job.specs
-        and job.specs["method"].component.meta["kind"] == "one_shot"
-    ]
-    found = ([job.data, job.members, *job.models] for job in one_shot)
-    return list(dict.fromkeys(itertools.chain(*found)))
 
 
 def claims_said(wildcards):

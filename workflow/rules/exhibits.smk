@@ -106,36 +106,6 @@ use rule report_exhibit as report_table with:
     localrule: True
 
 
-rule models:
-    input:
-        multiext("reports/{scale}/{paper}/{exhibit}", ".csv", ".json"),
-        read_by_models,
-    output:
-        directory("reports/{scale}/{paper}/{exhibit}.models"),
-    log:
-        "results/{scale}/logs/chosen-models/{paper}/{exhibit}.log",
-    conda:
-        "../../envs/environment.yaml"
-    resources:
-        mem_mb=growing(4000),
-        runtime=growing(240),
-        gpu=GPUS,
-    params:
-        job=drawing(
-            "models",
-            exhibit="{paper}/{exhibit}",
-            scale="{scale}",
-            **OF_PLAN,
-            reports="reports/{scale}",
-            out="reports/{scale}/{paper}/{exhibit}.models",
-        ),
-        device=CONFIG.device,
-    message:
-        "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
-    shell:
-        "fedrepro job {params.job:q} --device {params.device} --threads {threads} 2> {log:q}"
-
-
 use rule site as maps with:
     input:
         read_by_maps,

@@ -217,8 +217,6 @@ def plan(
     for what, jobs in estimate.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
     say(*(f"note: {note}" for note in estimate.notes))
-    if estimate.sources:
-        say("another machine, or one with other work to do, may take half or twice that")
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +43,7 @@ def list_data(scale: Scale = "") -> None:
             say("  no file: it comes with a library, or is generated")
     paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
     if not paths:
-        say("None is prepared yet: fedrepro data fetch NAME, or --all.")
+        say("None is prepared yet: fedrepro data fetch NAME.")
     for path in paths:
         try:
             prepared = load_prepared(path.parent)
@@ -68,50 +67,32 @@ def list_data(scale: Scale = "") -> None:
 
 
 def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """Return a text of a split's number of examples, in all and in its most frequent classes."""
-    if not classes:
-        return f"{sum(counts):,}"
-    pairs = list(zip(classes, counts, strict=True))
-    if len(pairs) > SHOWN_CLASSES:
-        pairs = sorted(pairs, key=lambda pair: -pair[1])[:SHOWN_CLASSES]
-    each = ", ".join(f"{c if c.isprintable() and c.strip() else repr(c)}: {n:,}" for c, n in pairs)
-    more = f", and {len(counts) - len(pairs)} more classes" if len(counts) > len(pairs) else ""
-    return f"{sum(counts):,} ({each}{more})"
+    """Return a text of a split's number of examples, in all and in its first classes."""
+    pairs = list(zip(classes, counts, strict=False))[:SHOWN_CLASSES]
+    each = [f"{c if c.isprintable() and c.strip() else repr(c)}: {n:,}" for c, n in pairs]
+    each += ["…"] if len(classes) > SHOWN_CLASSES else []
+    return f"{sum(counts):,}" + (f" ({', '.join(each)})" if each else "")
 
 
 @data_app.command("fetch")
 def fetch_data(
     tokens: Annotated[
-        list[str] | None,
-        typer.Argument(help="data sets, such as mnist or cifar10+validation~5000"),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="every data set there is")] = False,
+        list[str], typer.Argument(help="data sets, such as mnist or cifar10+validation~5000")
+    ],
     scale: Scale = "",
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
     from fedrepro.core.component_notation import setting_names
-    from fedrepro.core.registry import components, parse_token
+    from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config import load_config
     from fedrepro.stages import data
 
-    if everything == bool(tokens):
-        raise FedreproError("name one or more data sets, or give --all for every one")
-    wanted = [parse_token("dataset", token) for token in tokens or ()]
-    wanted += [item.spec() for _, item in sorted(components("dataset").items()) if everything]
-    files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
-    mirror, failed = load_config().mirror_folder(), dict[str, str]()
-
-    def download(name: str, file: str) -> None:
-        try:
-            data.download(name, file, mirror, RESOURCES / name / file)
-        except FedreproError as error:
-            failed.setdefault(name, str(error))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(download, *zip(*files, strict=True)))
-    for spec in (spec for spec in wanted if spec.name not in failed):
+    wanted, config = [parse_token("dataset", token) for token in tokens], load_config()
+    for spec in wanted:
+        for file in raw_files(spec):
+            place = RESOURCES / spec.name / file
+            data.download(spec.name, file, config.mirror_folder(), place)
         out = _datasets_folder(scale) / setting_names([spec], [spec])
         if data.is_prepared(spec, out):
             say(f"{spec.token}: ready in {out}")
@@ -119,8 +100,6 @@ def fetch_data(
         with console.status(f"preparing {spec.token}"):
             data.prepare(spec, RESOURCES / spec.name, out)
         say(f"{spec.token}: prepared in {out}")
-    if failed:
-        raise FedreproError("; ".join(failed.values()))
 
 
 def _datasets_folder(scale: str) -> Path:
@@ -150,24 +129,21 @@ Out = Annotated[Path | None, typer.Option(help="svg or png; by default named aft
 @draw_app.command("partition")
 def draw_partition(
     token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
-    data: Annotated[str, typer.Option("--data", "--dataset", help="data set's token")] = "digits",
+    data: Annotated[str, typer.Option(help="data set's token")] = "digits",
     trial: Trial = 0,
     seed: Seed = 0,
-    raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
     out: Out = None,
 ) -> None:
     """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.component_notation import shown_name
     from fedrepro.core.registry import read_token
-    from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
     partition, dataset = read_token("partition", token), read_token("dataset", data)
-    files = [(raw or RESOURCES / dataset.name) / name for name in raw_files(dataset)]
     path = out or Path(f"{shown_name(dataset, partition)}.svg")
-    require_target(path, SUFFIXES, files)
-    drawn = drawn_partition(partition, dataset, trial, seed, raw)
+    require_target(path, SUFFIXES)
+    drawn = drawn_partition(partition, dataset, trial, seed)
     write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
     skew, rows = drawn.skew, []
     for name, keys in SKEW.items():
@@ -199,13 +175,8 @@ def draw_graph(
     say(f"drawn: {path}")
 
 
-def drawn_partition(
-    partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
-) -> PartitionMap:
-    """Divide a data set among clients as the workflow would, and return the map to draw.
-
-    Data that an earlier run prepared are taken, unless `raw` is a folder with the raw files.
-    """
+def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
+    """Divide a data set among clients as the workflow would, and return the map to draw."""
     from fedrepro.core.artifacts import temporary_folder
     from fedrepro.core.provenance import provenance
     from fedrepro.data.partition_files import (
@@ -217,7 +188,7 @@ def drawn_partition(
     from fedrepro.drawings.partition_and_graph_maps import partition_map
 
     with temporary_folder() as folder:
-        prepared = _prepared(dataset, raw, folder)
+        prepared = _prepared(dataset, folder)
         path = folder / "partition.parquet"
         clients = population_of(dataset, partition)
         table = build_partition(partition, prepared, range(trial, trial + 1), seed, clients)
@@ -226,7 +197,8 @@ def drawn_partition(
         return partition_map(prepared, partition, members, seed, trial)
 
 
-def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
+def _prepared(dataset: Spec, folder: Path) -> Prepared:
+    """Load the data that an earlier run prepared, or prepare them in `folder`."""
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
     from fedrepro.data.raw_files import raw_files
@@ -234,14 +206,14 @@ def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
 
     for scale in ("quick", "paper", "tiny"):
         path = Path(dataset_folder(scale, dataset))
-        if raw is None and (path / "dataset.json").exists():
+        if (path / "dataset.json").exists():
             return load_prepared(path)
-    source = raw or RESOURCES / dataset.name
+    source = RESOURCES / dataset.name
     for path in (source / name for name in raw_files(dataset)):
         if not path.exists():
             raise FedreproError(
                 f"data set '{dataset.name}' is not here: {path} is missing; get it with: fedrepro "
-                f"data fetch {dataset.name}, or give the folder of its files with --raw"
+                f"data fetch {dataset.name}"
             )
     arrays = dataset.component.make(Arrays, source, **dataset.values)
     write_prepared(folder, arrays, dataset, provenance())

@@ -50,7 +50,10 @@ def run_job(argv: Sequence[str]) -> int:
         raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
     if data["stage"] not in (known := [*COMPUTING, *DRAWING]):
         raise unknown("stage", data["stage"], known, "the job")
-    (_compute if data["stage"] in COMPUTING else _draw)(data, options.device)
+    if data["stage"] in COMPUTING:
+        _compute(data, options.device)
+    else:
+        _draw(data)
     from fedrepro.core.provenance import resources_used
 
     seconds, memory = resources_used().values()
@@ -180,7 +183,6 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
     "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
-    "models": ("export_models", "run", ("exhibit", "plan", "reports", "device", "out")),
     "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
     "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
     "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
@@ -188,10 +190,10 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def _draw(data: dict[str, Any], device: str) -> None:
+def _draw(data: dict[str, Any]) -> None:
     where = f"the job of stage {data['stage']}"
     module, function, arguments = DRAWING[data.pop("stage")]
-    known = [key for key in arguments if key not in ("device", "mirror", "plan")]
+    known = [key for key in arguments if key not in ("mirror", "plan")]
     known += ["scale", "seed", "granularity"] if "plan" in arguments else []
     for key, value in data.items():
         kind = TYPES.get(key, str)
@@ -200,7 +202,7 @@ def _draw(data: dict[str, Any], device: str) -> None:
         texts = value if kind is list and isinstance(value, list) else ()
         if not isinstance(value, kind) or not all(isinstance(one, str) for one in texts):
             raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}")
-    values = {**OPTIONAL, **data, "device": device}
+    values = {**OPTIONAL, **data}
     for key in known:
         if key not in values:
             raise FedreproError(f"{where}: the key '{key}' is missing")

@@ -30,14 +30,16 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    interrupts: list[int] = []
-    noting = False
-    _make_printable()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
-        noting = _note_interrupts(interrupts)
         status = run(list(arguments))
         sys.stdout.flush()  # an error of writing is raised here, not when the interpreter ends
         return status
+    except KeyboardInterrupt:
+        print("fedrepro: stopped", file=sys.stderr)
+        return STOPPED
     except BrokenPipeError as error:
         if error.filename:
             return _said(error, arguments)
@@ -49,43 +51,8 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         if not own_fault(error):
             raise
         return _said(error, arguments)  # whatever status a user's file asks for, it made nothing
-    except (Exception, KeyboardInterrupt) as error:
-        # libraries that are interrupted while they load raise errors of their own
-        if not interrupts and not isinstance(error, KeyboardInterrupt):
-            return _said(error, arguments)
-        print("fedrepro: stopped", file=sys.stderr)
-        return STOPPED
-    finally:
-        if noting:
-            import signal
-
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _make_printable() -> None:
-    for name in ("stdin", "stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # a file that is opened later must not take its number
-            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
-        elif name != "stdin" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-
-
-def _note_interrupts(seen: list[int]) -> bool:
-    """Record each Ctrl-C in `seen`, as libraries may hide it; return whether a handler was set."""
-    import signal
-
-    def note(number: int, _: object) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return False
-    try:
-        signal.signal(signal.SIGINT, note)
-    except ValueError:  # another thread than the first
-        return False
-    return True
+    except Exception as error:
+        return _said(error, arguments)
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
@@ -99,12 +66,7 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
     if own and sentence is None:
-        where = (
-            "its whole trace stands above this line, in the log of the job"
-            if in_log
-            else f"`{DEBUG}` behind the same command shows its whole trace"
-        )
-        sentence = FedreproError(f"your file fails: {own}; {where}")
+        sentence = FedreproError(f"your file fails: {own}; `{DEBUG}` shows its whole trace")
     if DEBUG in arguments or (own and in_log):
         import traceback
 

@@ -19,7 +19,6 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 Record = Annotated[Path, typer.Option(help="folder of the record")]
 Reports = Annotated[Path, typer.Option(help="folder of reports")]
 REPORTS, RECORD = Path("reports"), Path("reports/record")
-FAR = 3.0  # doublings, from which on scenarios say little
 
 
 def _signed(value: float) -> str:
@@ -106,8 +105,7 @@ def _compare_methods(
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
-        more, point = len(row["also"]), tables.point_words(row)
-        place = row["exhibit"] + f" (and {more} more)" * (more > 0) + f": {point}" * bool(point)
+        place = ": ".join(filter(None, (row["exhibit"], tables.point_words(row))))
         labels = tuple(row[side] for side in tables.SIDES)
         place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
         rows.append((place, *numbers, ends, str(row["trials"])))
@@ -176,8 +174,7 @@ def recommend(
     say(f"Nearest in the leaderboard {found.board}:")
     say(*(f"  {place}  {scenario}" for place, scenario in enumerate(found.scenarios, 1)))
     if found.doublings:
-        far = ": they say little of it" if found.doublings >= FAR else ""
-        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
+        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case.")
     heads, rows = [str(place) for place, _ in enumerate(found.scenarios, 1)], []
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]
@@ -224,19 +221,16 @@ def recommend(
 
 def submit(
     key: Annotated[str, typer.Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
-    method: Annotated[str, typer.Option(help="its label or name; none: the only one")] = "",
     scale: Scale = "quick",
     by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
-    out: Annotated[Path | None, typer.Option(help="none: its place in reports/record")] = None,
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
     The method must be listed under `also` in config/config.yaml, and have been run at size `scale`.
-    By default `out` is a folder of this leaderboard below reports/record.
     """
     from fedrepro.stages import submissions
 
-    folder, sentences = submissions.submit(key, method, scale, by, out)
+    folder, sentences = submissions.submit(key, scale, by)
     say(f"{folder}: {', '.join(submissions.read_entry(folder).exhibits)}", *sentences)
     say(f"hold it to its numbers before you send it: fedrepro verify {folder}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
 import time
 import warnings
@@ -14,13 +13,10 @@ from typing import Annotated
 
 import typer
 
-from fedrepro.cli.main import CONFIG
 from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.plugins import NAMED, configured_files
 from fedrepro.core.registry import SHORT
 from fedrepro.planning.command_line_runs import RunWords
-from fedrepro.planning.config import load_config
 
 list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
 COMMAND_LINE = "COMMANDLINE"  # where click has an option from that a person gave
@@ -72,7 +68,7 @@ def run(
 
     The run is kept as YAML in the folder `out`; a second time the command goes on where it was.
     """
-    from fedrepro.stages.run_and_compare import COLUMNS, CONFIDENCE, run_words
+    from fedrepro.stages.run_experiments import COLUMNS, CONFIDENCE, run_words
 
     options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
     given: str | dict[str, object] = methods
@@ -89,10 +85,6 @@ def run(
             raise FedreproError(f"'{wrong}' has no value: write it as in scaffold.lr=0.1")
         given = {"methods": methods, "changes": {key: value for key, _, value in pairs}}
         given |= {name: context.params[name] for name in options}
-    # what a person named for this command alone, and no configuration has
-    configured = load_config().components if os.path.isfile(CONFIG) else []
-    by_hand = [*configured_files()] != configured
-    named_files = os.environ.get(NAMED, "") if by_hand else ""
     with warnings.catch_warnings(record=True) as failed:
         table = run_words(given, out, cores or None, profile, _progress())
     if sys.stderr.isatty():
@@ -113,8 +105,7 @@ def run(
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
-    prefix = f"{NAMED}={shlex.quote(named_files)} " if named_files else ""
-    say(f"again: {prefix}{table.attrs['command']}")
+    say(f"again: {table.attrs['command']}")
 
 
 def _progress() -> Callable[[str], None]:
@@ -178,17 +169,17 @@ def methods(
     called = method_called(word, known) if word else None
     for name, item in sorted(known.items()):
         also = [other for other in names_of_field(known) if other.method == name]
-        if word.lower() not in f"{name} {item.meta['label']}".lower():
-            also = [o for o in also if o == called or word.lower() in o.name.lower()]
-            if not also and not (called and called.method == name):
-                continue
-        parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
-        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
-        rows = [(name, item.meta["label"], paper, last)]
-        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
+        names = [name, item.meta["label"], *(other.name for other in also)]
+        found = any(word.lower() in one.lower() for one in names)
+        if not (found or (called and called.method == name)):
+            continue
+        parameters = ", ".join(f"{p.name}={render(p.default)}" for p in item.params.values())
         kind = item.meta["kind"].replace("_", "-")
         needs = ", ".join(sorted(item.meta["needs"])) or "–"
-        shown += [(first, label, kind, needs, where, says) for first, label, where, says in rows]
+        paper = item.meta["paper"] or "–"
+        shown.append((name, item.meta["label"], kind, needs, paper, parameters or "–"))
+        more = [(other.name, f"{other.token}: {other.words}") for other in also]
+        shown += [(other, "", kind, needs, "–", says) for other, says in more]
     if not shown:
         raise unknown_method(word, known)
     show(("method", "label", "kind", "needs beyond weights", "paper", "parameters"), shown)

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrepro.cli.main import CONFIG
 from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
 
@@ -116,33 +115,6 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
             workflow.persistence.cleanup_metadata(IOFile(str(path)))
     except (AttributeError, ImportError, TypeError):
         return
-
-
-def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Make a Snakemake workflow that imports ours run our handlers `onstart` and `onerror` too.
-
-    `workflow` is Snakemake's own object; its other handlers run before ours. Raises
-    FedreproError if jobs of the imported workflow would not find their files.
-    """
-    try:
-        if workflow.modifier.is_main_snakefile():
-            return
-        moved = workflow.modifier.path_modifier.replace_prefix
-        before = {name: getattr(workflow, name) for name in ("_onstart", "_onerror")}
-    except AttributeError:
-        return
-    if any(moved(path, None) != path for path in ("results/x", "reports/x")):
-        raise FedreproError(
-            "the module fedrepro takes no `prefix` and no `replace_prefix`, because its jobs name "
-            "files of results/ and reports/ themselves: leave them out"
-        )
-    if not Path(CONFIG).is_file():
-        raise FedreproError(
-            f"the module fedrepro reads {CONFIG}, which is missing: run `fedrepro start FOLDER` "
-            "and copy its folder config here"
-        )
-    for ours, (name, theirs) in zip((onstart.func, onerror.func), before.items(), strict=True):
-        setattr(workflow, name, lambda log, both=(theirs, ours): [run(log) for run in both])
 
 
 # ------------------------------------------------------------------------------------------ SLURM

@@ -149,8 +149,8 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
         raise _wrong(path, f"has x {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)")
     if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
         raise FedreproError(
-            f"{path} has x {x.shape}, whose last axis looks like channels: say "
-            "--channels last, or first if it is not (in Python channels='last')"
+            f"{path} has x {x.shape}, whose last axis looks like channels: say channels='last', "
+            "or 'first' if it is not"
         )
     if x.ndim == 4 and channels == "last":
         x = np.moveaxis(x, 3, 1)

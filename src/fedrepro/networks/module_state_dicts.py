@@ -44,12 +44,10 @@ class StackedModels:
 class StateForm:
     """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
-    prefix: text before all keys, such as 'module.'. names: {key: name of its tensor}; keys of tied
-    weights share one. fixed: {key: buffer} that all state dicts share. varying: {name: type}
-    of other buffers.
+    names: {key: name of its tensor}; keys of tied weights share one. fixed: {key: buffer} that all
+    state dicts share. varying: {name: type} of other buffers.
     """
 
-    prefix: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
@@ -66,43 +64,33 @@ class StateForm:
         state = {}
         for key, name in self.names.items():
             if key in self.fixed:
-                state[self.prefix + key] = self.fixed[key].clone()
+                state[key] = self.fixed[key].clone()
             else:
                 value = torch.from_numpy(np.array(tensors[name][network], np.float32))
-                state[self.prefix + key] = value.to(self.varying.get(name, torch.float32))
+                state[key] = value.to(self.varying.get(name, torch.float32))
         return state
-
-
-def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Attach to `model`, a user's PyTorch module, the keys of its own state dict (`StateForm`)."""
-    network = network_of(model, shape, classes)
-    assert isinstance(network, ModuleNetwork)
-    names, buffers = _names(network.module), dict(network.module.named_buffers())
-    varying = {name: buffers.pop(name).dtype for name in network.buffers}
-    fixed = {key: buffers[name] for key, name in names.items() if name in buffers}
-    return StateForm("", names, fixed, varying).of(model)
 
 
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`."""
+    """Stack J state dicts, named `where`, that a user's module loads; see `StateForm`.
+
+    Prefixes of wrappers, such as 'module.', are left out.
+    """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
     network = _network_that_loads(state_dicts[0], StateForm().of(model), shape)
-    given, prefixes = [], set()
+    given = []
     for state, name in zip(state_dicts, where, strict=True):
-        forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
-        faults, prefix, own = min(forms, key=lambda form: len(form[0]))
+        forms = [(_faults(own, network.module), own) for _, own in unprefixed(state)]
+        faults, own = min(forms, key=lambda form: len(form[0]))
         if faults:
             raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
         given.append(own)
-        prefixes.add(prefix)
     form, tensors = _stacked(given, network, where)
-    common = prefixes.pop() if len(prefixes) == 1 else ""
-    spec = replace(form, prefix=common).of(model)
-    return StackedModels(spec, shape, network.classes, tensors)
+    return StackedModels(form.of(model), shape, network.classes, tensors)
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
@@ -111,20 +99,20 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
     tensor's first. If none fits, the first network that can be created is returned.
     """
-    made, errors = [], []
+    made, failed = list[ModuleNetwork](), FedreproError("a state dict holds no sizes")
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
     for classes in dict.fromkeys(map(int, sizes)):
         try:
             network = network_of(model, shape, classes)
         except FedreproError as error:
-            errors.append(error)
+            failed = error
             continue
         assert isinstance(network, ModuleNetwork)
         made.append(network)
         if not all(_faults(own, network.module) for _, own in unprefixed(state)):
             return network
     if not made:
-        raise errors[0]
+        raise failed
     return made[0]
 
 
@@ -143,20 +131,13 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
     """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
-    import torch
-
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
     faults = [
         f"has no '{key}' of shape {shape}"
         for key, shape in shapes.items()
         if tuple(getattr(state.get(key), "shape", (-1,))) != shape
     ]
-    faults += [f"has '{key}', which the model has not" for key in state if key not in shapes]
-    return faults or [
-        f"has different numbers in '{key}' and '{name}', which are one tensor"
-        for key, name in _names(module).items()
-        if key != name and not torch.equal(*map(torch.as_tensor, (state[key], state[name])))
-    ]
+    return faults + [f"has '{key}', which the model has not" for key in state if key not in shapes]
 
 
 def _stacked(
@@ -173,23 +154,15 @@ def _stacked(
         if name not in names:  # it is in no state dict: the module makes it
             continue
         values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
-        alike = all(torch.equal(values[0], value) for value in values[1:])
-        if alike and name not in network.buffers:
+        if name not in network.buffers and all(torch.equal(values[0], v) for v in values[1:]):
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
-        varying[name] = buffer.dtype
-        given[name] = [value if value.is_complex() else value.float() for value in values]
-        for value, number, at in zip(values, given[name], where, strict=True):
-            if not (value.is_floating_point() or torch.equal(number.to(value.dtype), value)):
-                raise FedreproError(
-                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,}, which must be the "
-                    "same at all clients"
-                )
+        varying[name], given[name] = buffer.dtype, [value.float() for value in values]
     tensors = {
         name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
         for name, values in given.items()
     }
-    return StateForm("", names, fixed, varying), tensors
+    return StateForm(names, fixed, varying), tensors
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:

@@ -134,7 +134,7 @@ def unstack(
         return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):
-        form: StateForm = model.component.meta.get(STATE) or StateForm("", {k: k for k in tensors})
+        form: StateForm = model.component.meta.get(STATE) or StateForm({k: k for k in tensors})
         return [form.written(tensors, i) for i in networks]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
@@ -277,7 +277,7 @@ def _require_fit(
         lacks = "" if "bias" in wanted[0][1] else " without bias"
         raise FedreproError(
             f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}{lacks}: "
-            "name the layers in their order (layers=…, --layers first,second), or another model"
+            "name the network by --model, or in Python the layers in their order (layers=…)"
         )
 
 

@@ -172,19 +172,17 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         )
     for model in models:
         due = network_of(model.model, local.shape, local.classes).shapes
-        shapes = {name: np.shape(value) for name, value in model.tensors.items()}
-        count = next((shapes[name][:1] for name in due if name in shapes), ())
-        faults = [f"no '{name}'" for name in due if name not in shapes]
-        faults += [f"'{name}', which its model lacks" for name in shapes if name not in due]
-        types = {k: type(v) for k, v in model.tensors.items() if not isinstance(v, np.ndarray)}
-        faults += [f"'{k}' as a {v.__name__}: let it be a NumPy array" for k, v in types.items()]
-        faults += ["no network (m = 0)"] if count == (0,) else []
-        for name in due if not faults else ():
-            if shapes[name][:1] != count or len(shapes[name]) != 1 + len(due[name]):
-                wanted = f"(m, {', '.join(map(str, due[name]))}) for m networks"
-                faults.append(f"'{name}' of shape {shapes[name]}: let it be {wanted}")
-        if faults:
-            raise FedreproError(f"method '{setting.token}' returns {faults[0]}")
+        tensors = model.tensors
+        arrays = {k: v for k, v in tensors.items() if isinstance(v, np.ndarray)}
+        counts = {v.shape[:1] for v in arrays.values()}
+        axes = {k: v.ndim - 1 for k, v in arrays.items()}
+        fits = len(arrays) == len(tensors) and axes == {k: len(shape) for k, shape in due.items()}
+        if not fits or len(counts) > 1 or (0,) in counts:
+            found = {k: getattr(v, "shape", type(v).__name__) for k, v in tensors.items()}
+            raise FedreproError(
+                f"method '{setting.token}' returns tensors {found}: let them be NumPy arrays of "
+                f"{due}, each with one more axis in front, of m > 0 networks"
+            )
 
 
 def recalibrates(method: Spec) -> bool:

@@ -15,21 +15,10 @@ from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.job_log_and_gpu_lock import log
 
-MIB = 2**20
-
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
     """Fetch a raw file from the folder `mirror` or a URL, and verify its checksum."""
-    shown = 0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal shown
-        if done - shown >= 16 * MIB:
-            shown = done
-            log(f"{file}: {done / MIB:.0f} of {total / MIB:.0f} MiB")
-
-    folder = Path(mirror) if mirror else None
-    url, row = fetch(forms(name, file), out, folder, progress)
+    url, row = fetch(forms(name, file), out, Path(mirror) if mirror else None)
     checked = "checksum verified" if row.checksum else "no checksum is known"
     log(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
 

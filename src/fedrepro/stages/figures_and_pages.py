@@ -202,14 +202,10 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the leaderboard `key`, such as arena/1, from its tables in `reports`, to `out`."""
     paper, _, version = key.partition("/")
     files = load_exhibits()
-    known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
     if paper in files.unread:
         raise files.unread[paper]
-    if key not in known:
-        raise unknown("leaderboard", key, known)
-    write_board(known[key], version, scale, reports, out)
-    count = len(parts_in(known[key], version, scale, reports))
-    log(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")
+    write_board(files[paper], version, scale, reports, out)
+    log(f"{key}: from {len(parts_in(files[paper], version, scale, reports))} exhibits")
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:

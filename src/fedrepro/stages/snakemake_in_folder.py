@@ -122,16 +122,9 @@ def compute(
         lines = said.read().splitlines()
     if process.returncode == 0:
         return
-    said_by_us = (line.removeprefix(SAID) for line in lines if line.startswith(SAID))
-    sentences = dict.fromkeys(line for line in said_by_us if _concerns(line, targets))
+    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
     reason = "; ".join(sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
     if ALL_ELSE in reason:
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return
     raise FedreproError(f"{targets[0]} was not made: {reason}")
-
-
-def _concerns(sentence: str, targets: Sequence[str]) -> bool:
-    """Tell whether a sentence is not on an exhibit, of another file, that has a mistake."""
-    key, another, _ = sentence.partition(" is left out: ")
-    return not another or any(f"/{key}." in target for target in targets)

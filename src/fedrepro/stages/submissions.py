@@ -134,15 +134,15 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
     return [*dict.fromkeys(p for key in keys for p in plan.metrics_files(plan.exhibit(key)))]
 
 
-def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
+def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
-    the configuration adds (by `also`), empty if it adds only one. `by` is the author, and `out` the
-    folder, by default below the recorded leaderboard.
+    `key` is the leaderboard or one of its tables; the configuration adds one method to it, by its
+    key `also`. `by` is the author.
 
-    Returns (the folder, sentences: notes, and why tables are left out). Raises FedreproError if the
-    method is unknown, its file changed since its runs, or no table is computed completely.
+    Returns (the folder, below the recorded leaderboard; sentences: notes, and why tables are left
+    out). Raises FedreproError if the method is unknown, its file changed since its runs, or no
+    table is computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -151,23 +151,26 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]
     keys = file.parts(name, scale) if name in file.boards else [whole.exhibit(key).key]
-    says = _added_method(file, wanted)
+    if len(file.also) != 1:
+        raise FedreproError(
+            f"`also` in config/config.yaml has {len(file.also)} methods for {paper}, and an entry "
+            f"is of one: write also: {{{paper}: [{{name: mine}}]}} there"
+        )
+    (says,) = file.also
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
-    left_out: dict[str, str] = {}
-    for part in keys:
-        try:
-            there = [Path(path).exists() for path in metrics_files_of(plan, [part])]
-            missing = f"{there.count(False)} of {len(there)} files of runs are missing"
-            if not all(there):
-                left_out[part] = f"{missing}; make them with: {command(scale, part)}"
-        except FedreproError as error:
-            left_out[part] = str(error)
-    keys = [part for part in keys if part not in left_out]
-    said = [f"not part of it: {part} ({why})" for part, why in left_out.items()]
+    there = {part: [*map(os.path.exists, metrics_files_of(plan, [part]))] for part in keys}
+    missing = {
+        part: f"{found.count(False)} of {len(found)} files of runs are missing; make them with: "
+        f"{command(scale, part)}"
+        for part, found in there.items()
+        if not all(found)
+    }
+    keys = [part for part in keys if part not in missing]
+    said = [f"not part of it: {part} ({why})" for part, why in missing.items()]
     if not keys:
         raise FedreproError(
-            f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
-            f"{scale}: {next(iter(left_out.values()))}"
+            f"no exhibit of {key} is computed whole with '{says['name']}' at scale "
+            f"{scale}: {next(iter(missing.values()))}"
         )
     item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
     sources = [read_source(path) for path in paths]
@@ -176,11 +179,10 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         raise FedreproError(
             f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
-    own, version = item.file in plugins.loaded_digests, name.partition("-")[0]
-    record = entries_folder(RECORD / scale, paper, version)
-    out = out or (record if version in file.boards else Path()) / item.name
+    own = item.file in plugins.loaded_digests
+    out = entries_folder(RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
-        raise FedreproError(f"{out} is there already: remove it, or name another folder by --out")
+        raise FedreproError(f"{out} is there already: remove it")
     with temporary_folder() as work:
         folder, drawn = work / "entry", work / REPORTS
         for metrics in map(Path, paths):
@@ -201,24 +203,6 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         write_json(folder / ENTRY, entry)
         shutil.copytree(folder, out)
     return out, said
-
-
-def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """Return the method `wanted` (label or name) that the configuration adds by its key `also`."""
-    called = {str(method.get("label") or method.get("name")): method for method in file.also}
-    known = {str(method.get("name")): method for method in file.also} | called
-    if not wanted and len(called) > 1:
-        raise FedreproError(
-            f"`also` has several methods; choose one by --method: {', '.join(called)}"
-        )
-    found = known.get(wanted) if wanted else next(iter(called.values()), None)
-    if found is None:
-        raise FedreproError(
-            f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
-            f"{file.paper} (it has {', '.join(called) or 'none'}): write also: "
-            f"{{{file.paper}: [{{name: mine}}]}} there"
-        )
-    return found
 
 
 def read_entry(folder: Path) -> Submission:

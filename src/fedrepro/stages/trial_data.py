@@ -64,23 +64,19 @@ class ScenarioData:
     device: str
 
     @staticmethod
-    def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data of `scenario` from the folder `data` and the file `partition`.
-
-        FedreproError is raised if one of them was made for another scenario.
-        """
-        prepared, token = load_prepared(data), scenario.dataset.token
-        if prepared.token != token:
-            raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")
-        path = f"{token}/{scenario.partition.token}"
-        require_source(Path(partition), {"path": path, "data": prepared.checksum})
-        return ScenarioData(scenario, prepared, Path(partition), seed, device)
-
-    @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job reads, for `device`, which for "cuda" is a free GPU."""
-        device = device_of(device)
-        return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
+        """Load the data set that a job reads, for `device`, which for "cuda" is a free GPU.
+
+        FedreproError is raised if data or partition were made for another scenario.
+        """
+        device, token = device_of(device), job.scenario.dataset.token
+        prepared = load_prepared(job.data)
+        if prepared.token != token:
+            raise corrupt_file_error(Path(job.data), f"it holds {prepared.token}, not {token}")
+        path = f"{token}/{job.scenario.partition.token}"
+        require_source(Path(job.members), {"path": path, "data": prepared.checksum})
+        members = Path(job.members)
+        return ScenarioData(job.scenario, prepared, members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
         """Read which client has which examples in trial number `trial`; return the trial's data."""

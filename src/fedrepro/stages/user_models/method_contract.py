@@ -1,17 +1,16 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
 Tests check the package's own methods; `fedrepro check-method` checks a user's on images of digits,
-in seconds, and measures its accuracy and costs.
+in seconds, and measures its accuracy.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import torch
 
 from fedrepro.api import (
     BELIEFS,
-    BUDGET,
     NEEDS,
     ClientInfo,
     GlobalModel,
@@ -31,23 +29,25 @@ from fedrepro.api import (
 )
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import temporary_folder
-from fedrepro.core.component_notation import require_called
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components, components_of, spec_called
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
+from fedrepro.core.state_and_model_files import (
+    from_plain,
+    load_state,
+    normalized,
+    save_state,
+    to_plain,
+)
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
-from fedrepro.stages.aggregate import SharedPreparation, require_models
-from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
+from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
-from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.combine import applied, each, metrics_on
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
@@ -56,9 +56,9 @@ from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
-DIGITS = "digits, 5 clients, each with most of its examples in few classes"
 METHODS = "fedrepro.methods", "fedrepro.papers"
-MOST_ROUNDS = 5  # that a method in rounds runs to measure its costs
+MOST_ROUNDS = 5  # that a method in rounds runs to measure its accuracy
+DRAWS = Draws(RngKey(0))
 MODELS = ("mlp+hidden~20", "logistic", "variational_mlp+hidden~20")  # the first that suits is taken
 
 
@@ -141,17 +141,13 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 # ------------------------------------------------------------------- what a method is handed
 
 
-class ContractError(Exception):
-    """Raised when a method breaks a rule for methods; the text says which rule."""
-
-
 def _require(whether: bool, sentence: str) -> None:
     if not whether:
-        raise ContractError(sentence)
+        raise FedreproError(sentence)
 
 
 class _Watched:
-    """Clients that raise ContractError if a method's code reads their data itself."""
+    """Clients that raise FedreproError if a method's code reads their data itself."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "data":
@@ -185,11 +181,7 @@ def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
     """Run the one-shot method or control `item` with parameters `values`; return its result."""
-    spec = item.spec(values)
-    prepared, *_ = SharedPreparation(models, info, RngKey(0))(spec)
-    made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
-    require_models(made, spec, models)
-    return made
+    return run_setting(item.spec(values), SharedPreparation(models, info, RngKey(0))).made
 
 
 def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
@@ -200,33 +192,38 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         said = f"its networks cannot predict, with tensors of shapes {forms}"
-        raise ContractError(said) from error
+        raise FedreproError(said) from error
 
 
 # ------------------------------------------------------------------------------- the rules
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require of a method a label, a docstring, known needs, and evaluation on test examples."""
-    strange, on = sorted(item.meta["needs"] - set(NEEDS)), item.meta["evaluate"]
-    _require(not strange, f"it declares unknown needs: {', '.join(strange)}")
-    _require(bool(item.meta["label"]), "it has no label, by which figures call it")
+    """Require a docstring, evaluation on test examples, and a grid with the default among others.
+
+    A method may declare no grid.
+    """
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
-    _require("test" in on, "it is not measured on test examples: put test in `evaluate`")
+    on = "test" in item.meta["evaluate"]
+    _require(on, "it is not measured on test examples: put test in `evaluate`")
+    if grid := {k: list(v) for k, v in item.meta["grid"].items()}:
+        settings = list(item.spec(grid).expand())
+        _require(len(settings) > 1, "its grid has one setting: give several, or none")
+        _require(item.spec() in settings, "its grid leaves the default setting out")
 
 
-def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a method's grid has 2 to 8 (BUDGET) settings, with the defaults among them."""
-    settings = list(item.spec({k: list(v) for k, v in item.meta["grid"].items()}).expand())
-    few = 1 < len(settings) <= BUDGET
-    _require(few, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
-    _require(item.spec() in settings, "its grid leaves the default setting out")
+def combines(item: Component, problem: SmallProblem) -> None:
+    """Require finite predictions, declared metrics, and the same of a second call of a method.
 
-
-def predicts(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions and declared metrics of a one-shot method."""
-    classes = problem.models.classes
-    for model in each(made_of(item, _copied(problem.models), allowed(problem.info, item), {})):
+    The clients' models stay as they are.
+    """
+    before, classes = problem.models.tensors, problem.models.classes
+    models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
+    info = allowed(problem.info, item)
+    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
+    _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    for model, repeated in zip(first, second, strict=True):
         actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if (weights := model.weights) is not None:
@@ -234,59 +231,31 @@ def predicts(item: Component, problem: SmallProblem) -> None:
             _require(actual == shape, f"its weights are {actual}, not {shape}")
             _require(np.allclose(weights.sum(0), 1), "the weights of a class do not add up to 1")
         _require_known(item, "its diagnostics", model.diagnostics)
-
-
-def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require equal bytes from a second call of a method, and unchanged models of clients."""
-    before, models = problem.models.tensors, _copied(problem.models)
-    info = allowed(problem.info, item)
-    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
-    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
-    _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
-    for model, repeated in zip(first, second, strict=True):
         pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
         said = f"a second call makes another {differing[:1]}: draw from rng.stream"
         _require(not differing, said)
 
 
-def reports(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions and declared metrics of one round of a method."""
-    made, clients, _, state = _one_round(item, problem)
-    _require_finite(each(made.model(state, clients))[0], problem)
-
-
-def believes(item: Component, problem: SmallProblem) -> None:
-    """Require finite float32 networks of all nodes before and after a round on a graph."""
-    made, peers, *states = _one_round(item, problem)
-    shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
-    for beliefs in (made.beliefs(state, peers) for state in states):
-        said = f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
-        _require(set(beliefs) == set(BELIEFS), said)
-        for tensors in beliefs.values():
-            actual = {key: value.shape for key, value in tensors.items()}
-            _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
-            finite = all(np.isfinite(value).all() for value in tensors.values())
-            _require(finite, "a belief has weights that are not finite")
-            types = {str(value.dtype) for value in tensors.values()}
-            _require(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
-
-
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Require that a round leaves its input state unchanged, and can begin from a saved state."""
+    """Require that a round leaves its input state unchanged, and can begin from a saved state.
+
+    Its report has declared metrics, and the state after it gives finite predictions, or beliefs.
+    """
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"
 
         def kept(state: State) -> bytes:
-            save_state(path, to_plain(state))
+            save_state(path, to_plain(normalized(state)))
             return path.read_bytes()
 
         state = made.init(clients, info, RngKey(0))
         for done in range(2):
             before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
-            after, again = (made.round(one, clients, info, rng)[0] for one in (state, read))
+            after, report = made.round(state, clients, info, rng)
+            again, _ = made.round(read, clients, info, rng)
             said = (
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng"
@@ -294,7 +263,29 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             _require(kept(after) == kept(again), said)
             said = "a round changes the state that it is given: make a new one"
             _require(kept(state) == before, said)
+            _require_known(item, "its report", report.metrics, report.clients)
+            for name, values in report.clients.items():
+                said = f"{name} is {np.shape(values)} in its report: not one a client"
+                _require(np.shape(values) == (clients.count,), said)
+            _require_predicts(item, made, after, clients, problem)
             state = after
+
+
+def _require_predicts(
+    item: Component, made: Any, state: State, clients: Clients, problem: SmallProblem
+) -> None:
+    """Require finite predictions of a method's `state`, or finite float32 networks of all nodes."""
+    if item.meta["kind"] == "federated":
+        _require_finite(each(made.model(state, clients))[0], problem)
+        return
+    shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
+    beliefs = made.beliefs(state, clients)
+    _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
+    for tensors in beliefs.values():
+        actual = {key: value.shape for key, value in tensors.items()}
+        _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
+        sound = all(v.dtype == np.float32 and np.isfinite(v).all() for v in tensors.values())
+        _require(sound, "a belief has weights that are not finite numbers of float32")
 
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
@@ -307,15 +298,11 @@ def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     _require(repr(first) == repr(second), said)
 
 
-Rule = Callable[..., None]  # called with a method and a small federation; raises ContractError
+Rule = Callable[..., None]  # called with a method and a small federation; raises FedreproError
 # the words of each rule, and the kinds of methods that have to keep it
 RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
-    says_what_it_is: ("says what it is, and what it needs", METHOD_KINDS),
-    tries_settings: ("its grid is of settings, the default among them", METHOD_KINDS),
-    predicts: ("predicts, with what it declares and nothing else", ("one_shot", "control")),
-    repeats: ("repeats itself, and leaves clients' models as they are", ("one_shot", "control")),
-    reports: ("a round predicts, with what it declares and nothing else", ["federated"]),
-    believes: ("a round gives beliefs, with what it declares and nothing else", ["peer"]),
+    says_what_it_is: ("says what it is, and which settings it tries", METHOD_KINDS),
+    combines: ("predicts, with what it declares, twice the same", ("one_shot", "control")),
     goes_on: ("a round is pure, and goes on from a saved state", ["federated", "peer"]),
     simulates: ("finds numbers that are known, twice the same", ["simulation"]),
 }
@@ -323,24 +310,7 @@ RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
 
 def rules_of(item: Component) -> dict[Rule, str]:
     """Return {rule: sentence on it} of the rules that the method `item` has to keep."""
-    kept = {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
-    return {k: words for k, words in kept.items() if item.meta["grid"] or k is not tries_settings}
-
-
-def _copied(models: LocalModels) -> LocalModels:
-    return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
-
-
-def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
-    """Run one round of a method; return (its object, clients, state before, state after)."""
-    made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
-    before = made.init(clients, info, RngKey(0))
-    after, report = made.round(before, clients, info, RngKey(0).at(round=0))
-    _require_known(item, "its report", report.metrics, report.clients)
-    for name, values in report.clients.items():
-        shape = np.shape(values)
-        _require(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
-    return made, clients, before, after
+    return {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
 
 
 def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
@@ -355,84 +325,52 @@ def _require_known(item: Component, where: str, *found: Collection[str]) -> None
     _require(not strange, said)
 
 
-# ------------------------------------------------------------------------- a check with numbers
-
-
-@dataclass(frozen=True)
-class CheckedMethod:
-    """The result of checking a method.
-
-    findings: pairs (a rule, why the method breaks it, or ""). numbers: metrics on images of digits;
-    `alone`, the mean accuracy of the clients' models, and `models`, their bytes; `chance`, the
-    accuracy of always predicting the commonest class, plus two standard errors.
-    """
-
-    item: Component
-    findings: Sequence[tuple[str, str]]
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    rounds: int = 0
-
-    @property
-    def passes(self) -> bool:
-        return not any(why for _, why in self.findings)
-
-    @property
-    def at_chance(self) -> str:
-        """Return a phrase to print if the method's accuracy is not above chance, else ""."""
-        if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
-            return ""
-        return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
+# ---------------------------------------------------------------------------- a method of a file
 
 
 def methods_of(wanted: str) -> list[Component]:
-    """Return the methods of a Python file, or the installed method of the name `wanted`.
+    """Return the methods of a Python file, or the installed method of the name `wanted`."""
+    if not wanted.endswith(".py"):
+        known = components("method")
+        if wanted not in known:
+            raise unknown("method", wanted, known, "fedrepro (a file ends in .py)")
+        return [known[wanted]]
+    files = plugins.configured_files()
+    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
+    if not same:
+        plugins.set_plugin_files((*files, wanted))
+    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    if not methods:
+        raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
+    return methods
 
-    A name such as FedProx gives a method with other defaults.
+
+def check_method(item: Component, model: str = "") -> tuple[dict[str, str], str]:
+    """Check that a method keeps its rules, and measure it on digits with `model` or a small one.
+
+    Returns ({rule in words: why the method breaks it, or ""}, a sentence on its accuracy, or "").
     """
-    if wanted.endswith(".py"):
-        files = plugins.configured_files()
-        same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
-        if not same:
-            plugins.set_plugin_files((*files, wanted))
-        methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
-        if not methods:
-            raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
-        return methods
-    known = components("method")
-    found = require_called(wanted, known, "fedrepro (a file ends in .py)")
-    item = known[found.method]
-    if not found.values:
-        return [item]
-    changed = replace(item)
-    vars(changed)["own_params"] = {  # they replace the parameters of the signature
-        key: replace(param, default=found.values.get(key, param.default))
-        for key, param in item.own_params.items()
-    }
-    return [changed]
-
-
-def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Check that a method keeps its rules, and measure it on digits with `model` or a small one."""
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
-    kind, numbers = METHOD_KINDS[item.meta["kind"]], dict[str, float]()
+    kind, accuracy = METHOD_KINDS[item.meta["kind"]], list[float]()
     digits = _problem_for(item, model) if kind.with_data else None
-    findings = [(words, _tried(rule, item, digits)) for rule, words in rules_of(item).items()]
+    findings = {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
     if digits is None:
-        return CheckedMethod(item, findings)
-    work = _in_rounds if kind.in_rounds else _at_once
-    why = _tried(lambda *_: numbers.update(work(item, digits)), item, digits)
-    findings.append(("runs on digits, to a model that predicts", why))
-    if numbers:
-        models, labels = digits.models, digits.test.labels
-        most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
-        alone = [models.alone(j) for j in range(models.clients)]
-        numbers |= {
-            "models": float(sum(value.nbytes for value in models.tensors.values())),
-            "alone": metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"],
-            "chance": most + 2 * math.sqrt(most * (1 - most) / len(labels)),  # two standard errors
-        }
-    return CheckedMethod(item, findings, numbers, int(numbers.pop("done", 0)))
+        return findings, ""
+
+    def run(item: Component, problem: SmallProblem) -> None:
+        accuracy.append(metrics_on(_models_after(item, problem), problem.test, DRAWS)["accuracy"])
+
+    findings["runs on digits, to a model that predicts"] = _tried(run, item, digits)
+    if not accuracy:
+        return findings, ""
+    labels, models = digits.test.labels, digits.models
+    most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
+    chance = most + 2 * math.sqrt(most * (1 - most) / len(labels))  # two standard errors more
+    alone = metrics_on([models.alone(j) for j in range(models.clients)], digits.test, DRAWS)
+    low = "" if accuracy[0] > chance else f", not above chance ({100 * chance:.1f} %)"
+    said = f"accuracy on digits: {100 * accuracy[0]:.1f} %{low}"
+    return findings, f"{said}; of clients alone {100 * alone['accuracy']:.1f} %"
 
 
 def _problem_for(item: Component, named: str) -> SmallProblem:
@@ -440,10 +378,10 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
     fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
-        more = f" only, and is checked with {', '.join(spec.name for spec in fitting)}"
-        more = f", not '{fitting[0].token}': name one of these" if named else more
-        models = ", ".join(sorted(item.meta["models"]))
-        raise FedreproError(f"method '{item.name}' combines {models}{more}")
+        tried, models = ", ".join(spec.token for spec in fitting), sorted(item.meta["models"])
+        raise FedreproError(
+            f"method '{item.name}' combines {', '.join(models)}, not '{tried}': name one by --model"
+        )
     scenario, override = item.meta["scenario"], item.meta["scenario"].get("training")
     training = {"shared_init": True} if item.meta["one_start"] else {}
     training |= override if isinstance(override, Mapping) else {}
@@ -451,50 +389,27 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Check one rule on a method, by calling `run`; return why it is broken, or "".
-
-    If the method's code fails because a field of `info` is None, as the method does not declare to
-    need it, the text names the field.
-    """
+    """Check one rule on a method, by calling `run`; return why it is broken, or ""."""
     try:
         run(item, problem)
-        return ""
-    except (ContractError, FedreproError) as error:
+    except FedreproError as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        message = plugins.own_fault(error) or f"{type(error).__name__}: {error}"
-        if problem is None or "None" not in str(error):
-            return message
-    handed, text = allowed(problem.info, item), Path(item.file).read_text(encoding="utf-8")
-    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", text))
-    none = next((f"info.{name}" for name in read if getattr(handed, name, item) is None), "")
-    return message + (f"; {none} is None where `needs` does not declare it" if none else "")
+        return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
+    return ""
 
 
-def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a one-shot method or control; return {metric: value}, accuracy, costs and seconds."""
-    rng = RngKey(0)
-    done = applied(item.spec(), SharedPreparation(problem.models, allowed(problem.info, item), rng))
-    numbers = metrics_on(done.made, problem.test, Draws(rng))
-    numbers |= {number.metric: number.value for number in done.cost}
-    return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
-
-
-def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a few rounds of a method; return {metric: value}, accuracy, costs and seconds."""
-    spec, clients = item.spec(), watched(item, problem.clients)
-    judge: Evaluator = GlobalEvaluator(spec, clients)
-    if isinstance(clients, GraphNodes):
-        judge = NodeEvaluator(spec, clients)
-    info, splits = allowed(problem.info, item), {"test": problem.test}
-    trial = TrialRounds(judge, info, EvaluationSchedule(None), splits)
-    with temporary_folder() as folder:
-        keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
-        run = trial.run(RngKey(0), keeper, rung=min(judge.made.rounds, MOST_ROUNDS))
-    values = judge.evaluate_final(run, splits, RngKey(0)).values
-    of_all = [one for one in values if one.client is None and one.split in (None, "test")]
-    return {one.metric: one.value for one in of_all} | {
-        "seconds": run.seconds - run.client_seconds,
-        "client_seconds": run.client_seconds,
-        "done": float(run.done),
-    }
+def _models_after(item: Component, problem: SmallProblem) -> Any:
+    """Run a method, five rounds at most; return its model, or those of clients or nodes."""
+    info = allowed(problem.info, item)
+    if not METHOD_KINDS[item.meta["kind"]].in_rounds:
+        return applied(item.spec(), SharedPreparation(problem.models, info, RngKey(0))).made
+    made, clients = item.fn(), watched(item, problem.clients)
+    state = made.init(clients, info, RngKey(0))
+    for done in range(min(made.rounds, MOST_ROUNDS)):
+        state, _ = made.round(state, clients, info, RngKey(0).at(round=done))
+    if item.meta["kind"] == "federated":
+        return made.model(state, clients)
+    held = made.beliefs(state, clients)[BELIEFS[0]].items()
+    nodes = range(clients.count)
+    return [GlobalModel(clients.model, {k: v[[node]] for k, v in held}) for node in nodes]

@@ -1,4 +1,4 @@
-"""Compute figures, tables or methods given by options, and compare methods."""
+"""Compute figures, tables or methods given by options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
+from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
@@ -56,12 +56,11 @@ def run(
     Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"). With
     options or a YAML file the result is the table that `fedrepro run` prints, a row per method. For
     a figure or table it has a row per point (values of the swept parameters), method, metric and
-    split: mean, sd and number of trials, each trial's value and the selected parameters. For a
-    leaderboard, such as arena/1, it has a row per method. `attrs["file"]` of the result is the path
-    of the picture or page. Notes are shown as warnings.
+    split: mean, sd and number of trials, each trial's value and the selected parameters.
+    `attrs["file"]` of the result is the path of the picture or page. Notes are shown as warnings.
 
     Args:
-        key: name of the figure, table or leaderboard, or the path of a YAML file.
+        key: name of the figure or table, or the path of a YAML file.
         scale: size of a figure's or table's experiments: tiny, quick or paper.
         folder: made by `start`, or the root of the repository; with options it is made if missing,
             by default as `runs`.
@@ -77,62 +76,14 @@ def run(
         if config.components and plugins.NAMED not in os.environ:
             plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
-        paper, _, name = key.partition("/")
-        of_board = paper in plan.files and name in plan.files[paper].boards
-        for note in () if of_board else notes_of(plan, plan.exhibit(key)):
+        exhibit = plan.exhibit(key)
+        for note in notes_of(plan, exhibit):
             warnings.warn(note, stacklevel=2)
-        target = plan.exhibit_file(key, ".csv" if of_board else plan.exhibit(key).suffix)
+        target = plan.exhibit_file(key, exhibit.suffix)
         compute([target], cores, profile)
-        if of_board:
-            frame = read_csv(Path(target).read_text(encoding="utf-8"))
-        else:
-            frame = open_exhibit(Path("reports", scale), key, scale).numbers
+        frame = open_exhibit(Path("reports", scale), key, scale).numbers
         frame.attrs["file"] = os.path.abspath(target)
         return frame
-
-
-def compare(
-    one: str,
-    other: str | None = None,
-    scale: str = "quick",
-    *,
-    folder: str | Path = ".",
-    reports: str | Path = "reports",
-    recorded: str | Path = "reports/record",
-    metric: str = "accuracy",
-    split: str = "test",
-    exhibit: str = "",
-) -> pd.DataFrame:
-    """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
-
-    For two methods the result has a row per point (values of the swept parameters) of the drawn
-    figures and tables that show both methods, with the difference and its 95 % interval. For a
-    figure or table it has a row per number, as computed here and as recorded. `attrs["verdict"]` of
-    the result is a sentence. The command `fedrepro compare` prints the result.
-
-    Args:
-        one: label or name of a method; without `other`, a figure or table (paper/name).
-        other: label or name of the second method.
-        scale: size of the experiments: tiny, quick or paper.
-        folder: the working folder, made by `start`, or the root of the repository.
-        reports: folder of drawn figures and tables.
-        recorded: folder of recorded figures and tables.
-        metric: the metric to compare methods by.
-        split: the examples to compare methods on, such as test.
-        exhibit: a figure or table, to compare methods in it alone.
-    """
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
-    from fedrepro.record.compare import compare as beside
-
-    with inside_folder(folder):
-        if other is None:
-            comparison = beside(scale, one, Path(reports), Path(recorded))
-            frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
-        else:
-            frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-            sentence = paired_verdict(frame, metric, sides(frame, one, other))
-    frame.attrs["verdict"] = sentence
-    return frame
 
 
 def run_words(
@@ -147,11 +98,8 @@ def run_words(
     The result has a row per method: mean test accuracy over trials with its 95 % interval,
     megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
     paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
-    the `command` that repeats the run.
-
-    `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
-    folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
-    called with lines of progress. If an option is wrong, nothing is computed.
+    the `command` that repeats the run. `given` has options by name, or is the path of a YAML file;
+    `show` is called with lines of progress. If an option is wrong, nothing is computed.
     """
     out, words = Path(folder or OUT), _words(given) if isinstance(given, Mapping) else None
     source = Path("" if isinstance(given, Mapping) else given).absolute()
