@@ -287,7 +287,7 @@ REFUSED = {
     "no bias": ([without(TWO, "a.bias")], "'a' has no bias"),
     "other shape": ([TWO, layers((5, 7), (3, 5))], "state dict 1 has a (5, 7), b"),
     "other names": ([TWO, layers((5, 6), (3, 5), names="xy")], "x (5, 6), y (3, 5), where state"),
-    "order": ([layers((3, 5), (5, 6))], "has weights of (3, 5), (5, 3): name the network by --model"),
+    "order": ([layers((3, 5), (5, 6))], "weights of (3, 5), (5, 3): name the network by"),
     "not numbers": ([TWO | {"a.bias": "five"}], "'a.bias' holds no floating-point numbers"),
     "whole numbers": ([TWO | {"a.bias": torch.ones(5, dtype=int)}], "no floating-point numbers"),
     "not finite": ([TWO | {"a.bias": torch.full((5,), torch.nan)}], "not finite"),
