@@ -195,43 +195,27 @@ def ask(tmp_path):
     return asked
 
 
-@pytest.mark.parametrize(
-    ("like", "question", "told"),
-    [
-        ("0.0", "alone at clients=10", "20.0"),
-        ("0", "mean ours minus theirs", "25"),
-        ("from 0 to 0 of", "range ours minus theirs", "from 10 to 40 of"),
-        ("0, 0", "each ours", "50, 70"),
-        ("0 and 0", "trials ours at clients=10", "60 and 80"),
-        ("0.0", "sd ours at clients=10", "14.1"),
-        ("0 (0 to 0)", "interval ours at clients=5", "50 (-77 to 177)"),
-        ("0.00", "ours over theirs at clients=5", "1.25"),
-        ("0", "percent ours beyond theirs at clients=5", "25"),
-        ("0", "ours at clients=10 minus ours at clients=5", "20"),
-        ("−0.00", "theirs minus ours at clients=5", "−10.00"),
-        ("1,000", "bytes_up of ours at clients=5", "2,000,000,000"),
-        ("0 (0.0)", "ours at clients=5 then giga bytes_up of ours at clients=5", "50 (2.0)"),
-        ("0", "ours minus ours in t.printed at clients=5", "-10"),
-        ("0", "rows at clients=5, metric=accuracy", "2"),  # and not what has no clients
-    ],
-)
-def test_a_question_has_its_answer(ask, like, question, told):
-    assert ask(like, question) == told
-
-
 PERCENT = "0 (0 to 0, at 0.0 %)"
 
 
 @pytest.mark.parametrize(
     ("like", "question", "file", "told"),
     [
-        ("0", "ours minus print", "t.printed", "-10"),
+        ("0.0", "alone at clients=10", "t", "20.0"),
+        ("from 0 to 0 of", "range ours minus theirs", "t", "from 10 to 40 of"),
+        ("0, 0", "each ours", "t", "50, 70"),
+        ("0 (0 to 0)", "interval ours at clients=5", "t", "50 (-77 to 177)"),
+        ("0.00", "ours over theirs at clients=5", "t", "1.25"),
+        ("0", "ours at clients=10 minus ours at clients=5", "t", "20"),
+        ("−0.00", "theirs minus ours at clients=5", "t", "−10.00"),
+        ("1,000", "bytes_up of ours at clients=5", "t", "2,000,000,000"),
+        ("0 (0)", "ours at clients=5 then bytes_up of ours at clients=5", "t", "50 (2,000,000,000)"),
+        ("0", "ours minus ours in t.printed at clients=5", "t", "-10"),
         (PERCENT, "percent interval value of C1", "claims", "-20 (-30 to -10, at 97.5 %)"),
         ("0.0", "most value of C2", "claims", "0.1"),
-        ("0", "claims that are refuted", "claims", "1"),
     ],
 )
-def test_a_question_of_what_was_printed_or_claimed(ask, like, question, file, told):
+def test_a_question_has_its_answer(ask, like, question, file, told):
     assert ask(like, question, file) == told
 
 
@@ -246,7 +230,7 @@ def test_a_number_is_written_as_the_one_before_it():
         ("0", "ours", "fits 2 numbers"),
         ("0", "each ours", "has 2 numbers, and the text has 1"),
         ("0", "ours minus alone", "not at the same places"),
-        ("0", "sd ours over theirs at clients=5", "trials where there are none"),
+        ("0", "interval ours over theirs at clients=5", "trials where there are none"),
         ("0", "ours in nothing at clients=5", "which is missing"),
         ("0", "ours at clients=7", "fits 0 numbers of ours"),
         ("0", "ours minus nobody at clients=5", "fits 0 numbers of nobody"),
@@ -271,7 +255,6 @@ def test_a_table_is_asked_for_by_its_heads_and_rows(ask):
 
 MEASURED = ("mean", "paired_mean", "by_trial", "printed", "test_mean", "criterion_mean")
 JUDGED = ("value", "low", "high", "confidence", "trials_needed")
-COUNTS = ("rows", "claims")  # of rows that are there, not of what was measured
 PAGES = {
     name: text
     for name, page in {**findings(ROOT), "README": "README.md"}.items()
@@ -321,8 +304,8 @@ def test_every_number_of_a_page_is_noticed_when_the_record_is_altered(name, tmp_
         altered(path).to_csv(out, index=False)
     before, after = asked_for(filled(page, RECORD)), asked_for(filled(page, tmp_path))
     kept = [a[0] for a, b in zip(before, after, strict=True) if a == b]
-    assert [question for question in kept if not question.startswith(COUNTS)] == []
-    assert len(kept) < len(before)
+    assert before
+    assert kept == []
 
 
 NAMED = r"[A-Z]\d+[ab]?"

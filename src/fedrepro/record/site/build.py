@@ -161,8 +161,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     names = {
         f"{board.key}{suffix}": f"{board.key}{suffix}"
         for board in paper.boards
-        for suffix in board.about["files"]
-        if not suffix.endswith(".png")
+        for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv")
     }
     for shown in paper.exhibits.values():
         for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}:
