@@ -115,23 +115,30 @@ def line_of(rows: pd.DataFrame) -> Line:
     return Line(*(column.astype(float).tolist() for column in columns))
 
 
-def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
+def close_up(
+    exhibit: Exhibit, accuracy: Mapping[str, Line], *, at_end: bool = False
+) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    A method over 0.15 below the best one does not widen it. A reference (a bound, unranked) is in
-    it if at most 0.05 below the other methods. A single line is shown with its whole band.
+    A method over 0.15 below the best one does not widen it, or `at_end` of rounds one over 0.2. A
+    reference (a bound, unranked) is in it if at most 0.05 below the other methods.
     """
-    means = {k: np.array(line.mean) for k, line in accuracy.items() if np.isfinite(line.mean).all()}
-    if len(means) < 2:
-        bands = [accuracy[label].band for label in means]
-        return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
+    means = {label: np.array(line.mean) for label, line in accuracy.items()}
+    high = max((mean[np.isfinite(mean)].max(initial=0.0) for mean in means.values()), default=1.0)
+    far = 0.2 if at_end else 0.15
+    if at_end:  # methods have different rounds; what failed was finite before
+        means = {label: mean[np.isfinite(mean)][-1:] for label, mean in means.items()}
+    means = {k: mean for k, mean in means.items() if len(mean) and np.isfinite(mean).all()}
+    if not means:
+        return 0.0, 1.0
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
-    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= 0.15).all()]
+    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= far).all()]
     low = np.min(good or rivals)
     controls = [mean.min() for label, mean in means.items() if label in bounds]
-    low = min([low, *(least for least in controls if least >= low - 0.05)])
-    return rounded(float(low), float(np.max([*means.values()])))
+    low = float(min([low, *(least for least in controls if least >= low - 0.05)]))
+    # lines rise from below
+    return rounded(low - max(0.01, 0.1 * (high - low)) if at_end else low, float(high))
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:

@@ -217,18 +217,6 @@ def text_width(text: str, size: float) -> float:
     return float(TextPath((0, 0), text, size=size, prop=font, usetex=False).get_extents().width)
 
 
-def wrapped(text: str, size: float, room: float) -> list[str]:
-    """Break a text of `size` points into lines of at most `room` inches, at spaces."""
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else ""
-        if lines and text_width(longer, size) <= 72 * room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
-
-
 def trials_text(*counts: int) -> str:
     """Write numbers of trials for a heading: "5 trials", or "5 or 10 trials"."""
     return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"
