@@ -177,10 +177,8 @@ def _look(measure: ExhibitMethod) -> LineStyle:
         return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
     known, spare = PALETTES[measure.reference]
     name = family_of(measure.spec.name)
-    if name in known:
-        return known[name]
+    by_name: dict[str, LineStyle] = dict(known)
     names = {family_of(other) for other in (*components("method"), name)} - set(known)
-    by_name: dict[str, LineStyle] = {}
     # bounds come last: as rivals they are rare
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
         by_name[other] = _free(other, spare, by_name.values())

@@ -124,7 +124,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; append gaps to `warnings`."""
+    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; warn of missing times."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
@@ -132,18 +132,9 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     missing = [path for path in of_methods(timings) if not path.exists()]
     seconds = exhibit_seconds(timings) if not missing else {}
     whole = memory_and_seconds(timings) if not missing else {}
-    if missing:
-        warnings.append(f"the run time of {key} is not recorded: {missing[0]} is missing")
-    elif "aggregate" in seconds and "train" not in seconds:
-        warnings.append(
-            f"the training time of {key} is not recorded: timings of its local models are missing"
-        )
+    if missing or ("aggregate" in seconds and "train" not in seconds):
+        warnings.append(f"the run time of {key} is not recorded in full: timings are missing")
     known = [origin for origin in about["computed"] if "machine" in origin]
-    if len(known) < len(about["computed"]):
-        warnings.append(
-            f"the machine of {key} is not recorded in full: some of its results are of "
-            "before they said where they were computed"
-        )
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
     return {"seconds": seconds, **whole, "machines": [*map(json.loads, sorted(machines))]}
 

@@ -136,22 +136,6 @@ def printed_cells(row: Row) -> list[str]:
     ]
 
 
-def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
-    """Return {figure or table: dots of a chart of our numbers against the paper's}.
-
-    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict).
-    """
-    by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
-    for row in rows:
-        if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
-            share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
-            text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            place = math.log2(min(max(share, 0.25), 4.0))
-            dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
-            by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    return by_exhibit
-
-
 def remarks(head: Row) -> str:
     """Write why a claim has its verdict; `head` is the claim's first row in claims.csv."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
