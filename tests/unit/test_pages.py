@@ -209,7 +209,12 @@ PERCENT = "0 (0 to 0, at 0.0 %)"
         ("0", "ours at clients=10 minus ours at clients=5", "t", "20"),
         ("−0.00", "theirs minus ours at clients=5", "t", "−10.00"),
         ("1,000", "bytes_up of ours at clients=5", "t", "2,000,000,000"),
-        ("0 (0)", "ours at clients=5 then bytes_up of ours at clients=5", "t", "50 (2,000,000,000)"),
+        (
+            "0 (0)",
+            "ours at clients=5 then bytes_up of ours at clients=5",
+            "t",
+            "50 (2,000,000,000)",
+        ),
         ("0", "ours minus ours in t.printed at clients=5", "t", "-10"),
         (PERCENT, "percent interval value of C1", "claims", "-20 (-30 to -10, at 97.5 %)"),
         ("0.0", "most value of C2", "claims", "0.1"),

@@ -32,11 +32,9 @@ from synthetic import (
 
 from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
-from fedrepro.record.site.report_data import claims_of, drawings_of, read_reports
-from fedrepro.stages.figures_and_pages import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -308,24 +306,6 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
     assert rows[rows["difference"] != 0]["errors"].isna().all()
 
 
-def test_another_choice_is_named(made):
-    def preferring(best):
-        def values(token, clients, trial, metric, split):
-            preferred = (metric, split) == ("accuracy", "train")
-            own = plausible(token, clients, trial, metric, split)
-            return float(token == best) if preferred else own
-
-        return values
-
-    draw(made, values=preferring("pfnm"))
-    record("tiny", [KEY])
-    draw(made, values=preferring("pfnm+sigma2~0.5"))
-    assert compare("tiny", KEY).notes == [
-        f"pfnm+sigma2~0.5 was chosen for PFNM, clients {clients}, pfnm in the record"
-        for clients in (2, 4)
-    ]
-
-
 def test_numbers_on_one_side_only_are_counted(made):
     record("tiny", [KEY])
     path = Path(made.exhibit_file(KEY, ".csv"))
@@ -365,8 +345,6 @@ def test_what_cannot_be_compared_is_a_sentence(made, damage, said):
 
 
 FOLDER = Path("reports/tiny")
-PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
-TABLES = [".csv", ".choice.csv", ".json"]
 
 
 def test_everything_that_is_recorded_can_be_opened():
@@ -376,32 +354,6 @@ def test_everything_that_is_recorded_can_be_opened():
         assert all(files.read(suffix) for suffix in files.suffixes)
         assert len(files.table(".csv")) > 0
         assert files.about["key"] == key
-
-
-def two_exhibits():
-    draw(plan())
-    draw(plan(), OTHER, lambda *place: 0.5)
-
-
-@pytest.mark.parametrize("suffix", TABLES)
-@pytest.mark.parametrize("how", ["cut", "another exhibit's", "not UTF-8"])
-def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffix, how):
-    made_once("two exhibits", two_exhibits)
-    base, other = (FOLDER / key for key in (KEY, OTHER))
-    good = Path(f"{base}{suffix}").read_bytes()
-    bad = {
-        "cut": good[:-40],
-        "another exhibit's": Path(f"{other}{suffix}").read_bytes(),
-        "not UTF-8": good[:50] + b"\xff" + good[50:],
-    }
-    Path(f"{base}{suffix}").write_bytes(bad[how])
-    for reading in (
-        lambda: read_reports(FOLDER, "tiny", [KEY]),
-        lambda: record("tiny", [KEY]),
-        lambda: judge_claims(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv")),
-    )[: 2 if suffix == ".choice.csv" else 3]:
-        with pytest.raises(FedreproError, match="figure-2a"):
-            reading()
 
 
 def test_an_exhibit_of_before_checksums_is_drawn_again():
@@ -425,26 +377,3 @@ def test_a_record_of_an_earlier_schema_is_read_and_an_altered_one_is_not():
     with pytest.raises(FedreproError, match=r"incomplete or was altered: .*figure-2a\.csv is not"):
         compare("tiny", KEY)
     assert Path(f"{base}.csv").read_text() == text
-
-
-@pytest.mark.parametrize("bad", [b"claim,verdict\n", b"\xff\xfe"])
-def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
-    draw(plan())
-    table = FOLDER / "pfnm/claims.csv"
-    judge_claims(PUBLISHED, [KEY], FOLDER, table)
-    assert claims_of(read_claims(table))
-    for path in (table, table.with_suffix(".json")):
-        good = path.read_bytes()
-        path.write_bytes(bad)
-        with pytest.raises(FedreproError, match=rf"{path.name} cannot be read"):
-            claims_of(read_claims(table))
-        path.write_bytes(good)
-
-
-@pytest.mark.parametrize("bad", ["", "[]", "{}", '{"partitions": 3}', "[[", '{"schema": 2}'])
-def test_a_list_of_drawings_that_is_none_says_what_to_delete(tmp_path, bad):
-    (tmp_path / "maps.json").write_text(bad)
-    with pytest.raises(FedreproError, match=f"delete the folder {tmp_path}"):
-        drawings_of(tmp_path, "partitions")
-    write_json(tmp_path / "maps.json", {"schema": 2, "partitions": []})
-    assert drawings_of(tmp_path, "partitions") == []

@@ -31,11 +31,8 @@ PNG_DPI = 200
 SOFT = "#444444"
 LETTERS = "abcdefgh"  # of panels
 LEFT = 0.012  # where headings begin, as a share of the width
-SYMBOLS = {
-    "sigma2": "σ²",
-    "sigma02": "σ₀²",
-    "gamma0": "γ₀",
-    "epsilon": "ε",
+GREEK = {"sigma2": "σ²", "sigma02": "σ₀²", "gamma0": "γ₀", "epsilon": "ε"}
+SYMBOLS = GREEK | {
     "clients": "clients J",
     "hidden": "hidden units",
     "popularity": "factor on popularity",
@@ -131,6 +128,9 @@ def close_up(
     means = {k: mean for k, mean in means.items() if len(mean) and np.isfinite(mean).all()}
     if not means:
         return 0.0, 1.0
+    if len(means) == 1 and not at_end:  # a single line has its whole band in sight
+        low_ends, high_ends = accuracy[next(iter(means))].band
+        return rounded(min(low_ends), max(high_ends))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
     good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= far).all()]
@@ -173,15 +173,15 @@ def grid_of(
 
     Lengths are in inches: margins, and the gaps between columns (`across`) and rows (`between`).
     """
-    width, height = drawn.get_figwidth(), drawn.get_figheight()
+    width, height = drawn.get_size_inches()
     wide = (width - left - right - across * (columns - 1)) / columns
     high = (height - top - bottom - between * (rows - 1)) / rows
-
-    def place(row: int, column: int) -> Axes:
-        x, y = left + column * (wide + across), bottom + (rows - 1 - row) * (high + between)
-        return drawn.add_axes((x / width, y / height, wide / width, high / height))
-
-    return [[place(row, column) for column in range(columns)] for row in range(rows)]
+    sides = {"left": left / width, "right": 1 - right / width, "wspace": across / wide}
+    sides |= {"bottom": bottom / height, "top": 1 - top / height, "hspace": between / high}
+    grid: list[list[Axes]] = drawn.subplots(
+        rows, columns, squeeze=False, gridspec_kw=sides
+    ).tolist()
+    return grid
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
@@ -256,13 +256,8 @@ def percents(share: float, place: object = None) -> str:
 def legend_rows(labels: Sequence[str], least: int) -> int:
     """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(5, 1, -1):
-        rows = max(least, math.ceil(len(labels) / most))
-        # filled column by column, the first ones with one more where they do not come out even
-        parts = np.array_split(widths, math.ceil(len(labels) / rows))
-        if sum(part.max(initial=LEGEND_HANDLE) for part in parts) <= 72 * WIDTH:
-            return rows
-    return max(2, len(labels))
+    most = min(5, max(1, int(72 * WIDTH / max(widths, default=LEGEND_HANDLE))))
+    return max(least, math.ceil(len(labels) / most))
 
 
 def sheet(

@@ -15,6 +15,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.exhibits.table import TableDrawing
+from fedrepro.drawings.figure_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
@@ -109,11 +110,7 @@ def html(table: TextTable) -> str:
 METHOD = "method"
 # counted units; any other has decimals
 WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
-NAMES = {
-    "sigma2": "σ²",
-    "sigma02": "σ₀²",
-    "gamma0": "γ₀",
-    "epsilon": "ε",
+NAMES = GREEK | {
     "clients": "J",
     METHOD: "Method",
     CASE: "",
@@ -162,8 +159,11 @@ def table_of(
     downs = _ordered([down for down, _ in found], arranged.rows, labels)
     acrosses = _ordered([across for _, across in found], arranged.columns, labels)
     best = _best(found, arranged, bounds)
-    known = [] if printed is None else printed.to_dict("records")
-    columns = [] if printed is None else list(printed.columns)[: list(printed).index("mean")]
+    columns, known = list[str](), dict[HeadValues, Row]()  # of print, by the texts of its cell
+    if printed is not None:
+        columns = list(printed.columns)[: list(printed).index("mean")]
+        for one in reversed(printed.to_dict("records")):
+            known[tuple(cell_text(one[key]) for key in columns)] = one
     notes: dict[str, int] = {}  # footnotes, with their numbers
 
     def mark(note: str) -> tuple[int, ...]:
@@ -171,14 +171,13 @@ def table_of(
 
     def of_print(row: Row) -> dict[str, Any]:
         """Return printed value, verdict, notes for a row's `TextCell`; {} if it is not printed."""
-        for one in known:
-            if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
-                cells = {str(key): cell_text(value) for key, value in one.items()}
-                value, sd = float(one["printed"]), one["printed_sd"]
-                words = "not reached" if math.isinf(value) else number_text(form, value, sd)
-                verdict = {"verdict": word_of(cells), "notes": mark(reasons(cells))}
-                return {"printed": words, **verdict}
-        return {}
+        one = known.get(tuple(cell_text(row.get(key)) for key in columns))
+        if one is None:
+            return {}
+        cells = {str(key): cell_text(value) for key, value in one.items()}
+        value, sd = float(one["printed"]), one["printed_sd"]
+        words = "not reached" if math.isinf(value) else number_text(form, value, sd)
+        return {"printed": words, "verdict": word_of(cells), "notes": mark(reasons(cells))}
 
     def cell(place: Place) -> TextCell:
         row = found.get(place)
@@ -189,10 +188,8 @@ def table_of(
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
         text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
-        below: tuple[str, ...] = ()
-        if size is not None:
-            means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
-            below = tuple(size_text(float(mean), size) for mean in means[:1])
+        means = row_values(select_series(numbers, size.metric, ""), row)["mean"] if size else ()
+        below = tuple(size_text(float(mean), size) for mean in means[:1] if size)
         return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}

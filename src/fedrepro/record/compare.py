@@ -48,13 +48,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     kept = open_recorded(recorded / scale, key, scale)
     same_bytes = mine.read(".csv") == kept.read(".csv")
     rows = differences(mine.table(".csv"), kept.table(".csv"))
-    swept = rows[(rows["setting"] != "") & (rows["recorded_setting"] != "")]
-    chosen = (  # another setting of a sweep
-        f"{row['setting']} was chosen for {row['where']}, {row['recorded_setting']} in the record"
-        for row in swept[swept["setting"] != swept["recorded_setting"]].to_dict("records")
-    )
-    notes = [*_notes(mine.about, kept.about), *dict.fromkeys(chosen)]
-    return Comparison(rows, _verdict(key, rows, same_bytes), same_bytes, notes)
+    verdict = _verdict(key, rows, same_bytes)
+    return Comparison(rows, verdict, same_bytes, _notes(mine.about, kept.about))
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:

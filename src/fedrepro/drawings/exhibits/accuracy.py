@@ -109,8 +109,8 @@ class AccuracyAndSize(Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
-        text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = textwrap.wrap(text, 135)
+        text = f"Alike in c. {'; '.join(shared)}." if shared else ""
+        note = textwrap.wrap(text, 126)
         more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
         drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)

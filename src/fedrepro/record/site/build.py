@@ -38,12 +38,12 @@ GUIDES = {
     "Read results": ("claims", "leaderboard", "origin", "performance", "verdicts-moved"),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
-EXPORTS = re.compile(r"export\{([^}]*)\};?")
 # of an svg's numbers above 1, and indents: a hundredth of a point is not seen
 LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
-NEEDED = ("sphinx", "myst_parser", "furo", "itables")
+NEEDED = ("sphinx", "myst_parser", "furo")
 MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
+COPIED = re.compile(r'href="(?:\.\./)*files/([^"]+)"')
 GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
 
 
@@ -71,12 +71,11 @@ def build(reports: Reports, folder: Path, out: Path) -> int:
 
 
 def _require_own(out: Path) -> None:
-    if out.is_symlink() or out.is_file():
-        raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
-    if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
+    other = out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file()
+    if other or out.is_symlink() or out.is_file():
         raise FedreproError(
-            f"{out} has other files than a site of fedrepro's, which would be lost; name a "
-            "folder that is not there yet"
+            f"{out} is a file, a link, or a folder of other files than a site's, which would be "
+            "lost; name a folder that is not there yet"
         )
 
 
@@ -124,9 +123,10 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     if whole:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
+    copied = {file for text in made.values() for file in COPIED.findall(text)}
+    copies |= {f"files/{file}": Path(file) for file in copied}
     package = resources.files("fedrepro.record.site")
     scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
-    scripts["tables.js"] = _tables_script()
     texts = made | {f"_static/{name}": text for name, text in scripts.items()}
     figures = {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
     for name, what in (texts | figures | {f"_extra/{n}": f for n, f in copies.items()}).items():
@@ -180,21 +180,6 @@ def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[st
     return [(caption, names) for caption, names in found if names]
 
 
-def _tables_script() -> str:
-    """Return the JavaScript (DataTables) that makes tables sortable, to be loaded from disk."""
-    import itables
-
-    path = Path(itables.__file__).parent / "html/dt_bundle.js"
-    text = path.read_text(encoding="utf-8")
-    exported = EXPORTS.search(text)
-    if not exported:
-        raise FedreproError(f"{path} names no export; take itables 2.9")
-    names = dict(re.findall(r"([\w$]+) as ([\w$]+)", exported[1]))
-    table = next(local for local, name in names.items() if name == "default")
-    body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
-    return f"(function(){{\n{body}\n}})();\n"
-
-
 def _guide(file: Path, name: str, shown: Mapping[str, str]) -> str:
     """Return the markdown `file` as the page `name`, with recorded numbers and working links."""
     text = file.read_text(encoding="utf-8")
@@ -219,15 +204,22 @@ def numbered(text: str, depth: int, record: Path = RECORD) -> str:
 
 
 def linked(text: str, path: Path, name: str, shown: Mapping[str, str]) -> str:
-    """Point links of a file `path` on the page `name` to pages `shown`, by file; or drop them."""
+    """Point links of a file `path` on the page `name` to pages `shown`, by file, or to copies.
+
+    Only csv files are copied; other links become text.
+    """
 
     def resolved(match: re.Match[str]) -> str:
         label, target = match.groups()
         if re.match(r"[a-z]+:|#", target):
             return match[0]
         file, hash_sign, anchor = target.partition("#")
-        other = shown.get(normpath(path.parent / file))
-        return f"[{label}]({relpath(other, dirname(name))}{hash_sign}{anchor})" if other else label
+        relative = normpath(path.parent / file)
+        if other := shown.get(relative):
+            return f"[{label}]({relpath(other, dirname(name))}{hash_sign}{anchor})"
+        copied = f"{'../' * name.count('/')}files/{relative}"
+        known = relative.endswith(".csv") and Path(relative).is_file()
+        return pages.part("link", copied, label) if known else label
 
     return MARKDOWN.sub(resolved, text)
 

@@ -242,31 +242,29 @@ def answer(shown: BoardView) -> dict[str, Any]:
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]
-    rivals = table[table["class"] != "reference"]
-    if rivals["group"].isna().all():
-        return {}
-    columns = {
+    by_data = {
         "all data sets" if data == ALL else str(data): rows
-        for data, rows in rivals.groupby("data", sort=False)
+        for data, rows in table.groupby("data", sort=False)
     }
-    each_data = zip(columns, rivals["data"].unique(), strict=True)
-    to_beat = {name: score_of(line, table[table["data"] == data]) for name, data in each_data}
+    rivals = {data: rows[rows["class"] != "reference"] for data, rows in by_data.items()}
+    (*_, last), (*_, picture) = by_data.values(), rivals.values()
+    if all(rows["group"].isna().all() for rows in rivals.values()):
+        return {}
     better = f"beside_{line.replace(' ', '_')}"
     leaders = []
-    for kind in rivals["class"].unique():
-        each = [(data, rows[rows["class"] == kind]) for data, rows in columns.items()]
+    for kind in dict.fromkeys(kind for rows in rivals.values() for kind in rows["class"]):
+        each = [(data, rows[rows["class"] == kind]) for data, rows in rivals.items()]
         groups = [(data, own, own[own["group"] == 1]) for data, own in each]
         data, _, first = next((g for g in groups if 0 < len(g[2]) < len(g[1])), groups[0])
         if len(first):
-            scores = score_text(first["score"].max()), score_text(to_beat[data])
+            scores = score_text(first["score"].max()), score_text(score_of(line, by_data[data]))
             leaders.append((kind, data, first["method"].tolist(), *scores))
-    last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "paper": shown.key.partition("/")[0],
-        "data": [*columns],
-        "picture": last[last["class"] != "reference"],
+        "data": [*by_data],
+        "picture": picture,
         "leaders": leaders,
-        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in columns.items()],
+        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in rivals.items()],
         "line": line,
         "at": score_of(line, last),
     }
