@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.drawings.style import RULES, TEXT, LineStyle, line_styles, text_width, trials_text
+from fedrepro.drawings.style import RULES, LineStyle, line_styles, trials_text
 from fedrepro.planning.figure_interface import CASE, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
 LEGEND_HANDLE = 43.5  # points, of a line and its margins next to a label
+LETTER = 4.1  # points, of a label's mean letter
 PNG_DPI = 200
 SOFT = "#444444"
 LETTERS = "abcdefgh"  # of panels
@@ -178,10 +179,8 @@ def grid_of(
     high = (height - top - bottom - between * (rows - 1)) / rows
     sides = {"left": left / width, "right": 1 - right / width, "wspace": across / wide}
     sides |= {"bottom": bottom / height, "top": 1 - top / height, "hspace": between / high}
-    grid: list[list[Axes]] = drawn.subplots(
-        rows, columns, squeeze=False, gridspec_kw=sides
-    ).tolist()
-    return grid
+    grid = drawn.subplots(rows, columns, squeeze=False, gridspec_kw=sides)
+    return [list(row) for row in grid]
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
@@ -253,13 +252,6 @@ def percents(share: float, place: object = None) -> str:
     return f"{100 * share:.6g}"
 
 
-def legend_rows(labels: Sequence[str], least: int) -> int:
-    """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
-    widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    most = min(5, max(1, int(72 * WIDTH / max(widths, default=LEGEND_HANDLE))))
-    return max(least, math.ceil(len(labels) / most))
-
-
 def sheet(
     exhibit: Exhibit,
     height: float,
@@ -285,7 +277,8 @@ def sheet(
         names = {label: pair.name for label, pair in exhibit.pairs.items()}
         styles = line_styles(exhibit.measures)
         look = {names.get(label, label): style for label, style in styles.items()}
-    legend_lines = legend_rows([*look], least)
+    columns_room = 72 * WIDTH / (LEGEND_HANDLE + LETTER * max(map(len, look), default=0))
+    legend_lines = max(least, math.ceil(len(look) / min(5, max(1, int(columns_room)))))
     added = LEGEND_ROW * (legend_lines - 2)
     drawn = new_figure(height + added)
     drawn.legend(

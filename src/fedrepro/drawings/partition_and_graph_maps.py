@@ -236,10 +236,7 @@ def _titled(shown: PartitionMap | GraphMap, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw a matrix of shares in [0, 1] as coloured cells, and the numbers `written` into them.
-
-    A square-root scale keeps small shares visible. Return matplotlib's mesh.
-    """
+    """Draw shares in [0, 1] as cells, small ones visible, with the numbers `written` into them."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape

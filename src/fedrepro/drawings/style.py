@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from fedrepro.core.registry import components
@@ -203,16 +202,6 @@ def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -
         if look not in taken:
             return look
     return spare[first % count]
-
-
-@cache
-def text_width(text: str, size: float) -> float:
-    """Return the width in points of a line of text, written in figures' font at `size` points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    font = FontProperties(family=TEXT["font.family"])
-    return float(TextPath((0, 0), text, size=size, prop=font, usetex=False).get_extents().width)
 
 
 def trials_text(*counts: int) -> str:

@@ -121,10 +121,7 @@ NAMES = GREEK | {
 
 
 def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
-    """Return the layout of a table, read from the content `about` of its json.
-
-    For a figure it is the default layout of tables.
-    """
+    """Return the layout of a table from its json `about`; of a figure the default layout."""
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
@@ -238,10 +235,7 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: list[str]
 ) -> list[HeadValues]:
-    """Sort headings of rows or columns, a text per key, and leave out repeats.
-
-    Methods come in the order of `labels`, and other values in the order of first appearance.
-    """
+    """Sort headings without repeats: methods by `labels`, other values by first appearance."""
     orders = [labels if key == METHOD else [p[at] for p in places] for at, key in enumerate(keys)]
     return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
@@ -274,10 +268,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
-    """Return the places of the best cells of each column or row, as `arranged` says.
-
-    Ties have none, and methods in `bounds`, such as pooled training, are left out.
-    """
+    """Return the places of the best cells, as `arranged` says; ties and `bounds` have none."""
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()

@@ -113,13 +113,13 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
             yield (
-                f"{name} was {what} at git revision {origin['revision']}, which cannot be checked "
-                "out again; commit first and make it anew, so that others can repeat it"
+                f"{name} was {what} at git revision {origin['revision']}; commit first and make it "
+                "anew, so that others can repeat it"
             )
         if "changed_to" in origin:
             yield (
                 f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
-                f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
+                f"{origin['changed_to'][:12]}; make it anew"
             )
 
 

@@ -208,10 +208,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
-    """Return the recorded results that one side of a question asks for.
-
-    `side` has its method, metric, split, exhibit and cell as texts, or None.
-    """
+    """Return the recorded results that one side of a question asks for, by its parts."""
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""

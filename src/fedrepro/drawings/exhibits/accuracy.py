@@ -329,10 +329,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
-    """Draw paths as lines, methods of one size as points, bounds as levels.
-
-    What lies below the panel is named with its accuracy.
-    """
+    """Draw paths as lines, single sizes as points, bounds as levels; name what lies below."""
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import ScaledTranslation

@@ -25,7 +25,7 @@ from fedrepro.core.paper_files import paper_attribute
 from fedrepro.record.record_results import RECORD
 from fedrepro.record.recorded_numbers import LINK, RecordQuery, filled
 from fedrepro.record.site import pages
-from fedrepro.record.site.report_data import Paper, Reports
+from fedrepro.record.site.report_data import Reports
 
 FINDINGS = "docs/findings/"
 GUIDES = {
@@ -110,7 +110,16 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     links, guide = pages.links_of(reports), board.replace(".md", ".html")
     copies: dict[str, Path] = {}
     for paper in reports.papers:
-        copies |= _files(paper, folder)
+        names = {
+            f"{board.key}{suffix}": f"{board.key}{suffix}"
+            for board in paper.boards
+            for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv")
+        }
+        for one in paper.exhibits.values():
+            for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*one.files.suffixes}:
+                ending = one.csv if suffix == ".csv" else suffix
+                names[f"{one.key}{ending}"] = f"{one.key}{suffix}"
+        copies |= {f"shown/{name}": folder / file for name, file in names.items()}
         found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
         made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
@@ -145,20 +154,6 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
 
 def _of(name: str) -> str:
     return PurePosixPath(name).stem.partition("-")[0]
-
-
-def _files(paper: Paper, folder: Path) -> dict[str, Path]:
-    """Return {path on the website: file of `folder`} for all that a paper's pages show."""
-    names = {
-        f"{board.key}{suffix}": f"{board.key}{suffix}"
-        for board in paper.boards
-        for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv")
-    }
-    for shown in paper.exhibits.values():
-        for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}:
-            ending = shown.csv if suffix == ".csv" else suffix
-            names[f"{shown.key}{ending}"] = f"{shown.key}{suffix}"
-    return {f"shown/{name}": folder / file for name, file in names.items()}
 
 
 def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:

@@ -210,7 +210,7 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
     """Return what methods cost and need, by the json and the csv of a figure or table.
 
-    Each method that sends bytes has a text by column head. There are none if fewer than two do.
+    Each method that sends bytes has a text by column head. There are none if all are alike.
     """
     by_number = final(numbers).groupby(["method", "metric"])["mean"]
     values = {key: sorted(own.dropna()) for key, own in by_number}
@@ -227,7 +227,8 @@ def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str
         cells["It sees"] = needs_in_words(method["needs"], method.get("sends", ""))
         rows.append(cells)
     heads = [head for head in (rows or [{}])[0] if any(row[head] for row in rows)]
-    return [{head: row[head] for head in heads} for row in rows] if len(rows) > 1 else []
+    different = {tuple(row.values())[1:] for row in rows}
+    return [{head: row[head] for head in heads} for row in rows] if len(different) > 1 else []
 
 
 def _count(value: float) -> str:

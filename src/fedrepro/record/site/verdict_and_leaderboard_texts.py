@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import yaml
 
 from fedrepro.core.metrics import all_metrics
-from fedrepro.drawings.tables import TextCell, number_form
+from fedrepro.drawings.tables import TextCell, number_form, number_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
@@ -124,8 +124,7 @@ def printed_cells(row: Row) -> list[str]:
     def told(value: str, spread: str) -> str:
         if not value or math.isinf(float(value)):
             return value and "not reached"
-        around = f" ± {form(float(spread))}" if spread not in ("", "nan") else ""
-        return form(float(value)) + around
+        return number_text(form, float(value), float(spread or "nan"))
 
     return [
         ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
