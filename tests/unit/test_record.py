@@ -170,28 +170,20 @@ def test_missing_times_are_a_warning(made, stage):
     assert run_of()["seconds"].keys() & {"train", stage} == set()
 
 
-def go_away(monkeypatch):
+def test_a_record_keeps_machines_and_times_of_another_folder_also_in_an_earlier_form(
+    made, monkeypatch
+):
     Path("away").mkdir()
     monkeypatch.chdir("away")
-
-
-def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
-    go_away(monkeypatch)
     assert record("tiny", [KEY], source=Path("../reports")).warnings == []
     assert run_of()["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
     assert run_of()["seconds"]["train"] == 42.0
-
-
-def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, monkeypatch):
-    record("tiny", [KEY])
-    about, source = read_json(f"{BASE}.json"), RECORD.resolve()
-    before = about["run"]
-    del before["machines"]
-    before["machine"] = {"cpu": "of the other machine"}
+    about, again = read_json(f"{BASE}.json"), Path("again")
+    about["run"]["machine"] = {"cpu": "of the other machine"}
+    del about["run"]["machines"]
     write_json(f"{BASE}.json", about)
-    go_away(monkeypatch)
-    assert record("tiny", [KEY], source=source).warnings == []
-    assert run_of() == before
+    assert record("tiny", [KEY], source=RECORD, target=again).warnings == []
+    assert read_json(again / "tiny" / f"{KEY}.json")["run"] == about["run"]
 
 
 def describe(made, **entries):
