@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,9 @@ from typing import Any
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
-    atomic,
-    checksum_of,
     corrupt_file_error,
-    json_text,
     read_json,
     read_table,
-    target_of,
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
@@ -72,8 +67,8 @@ def record(
         )
     recorded, folder = Recorded(), target / scale
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
-    for key, contents in read.items():
-        recorded.files.extend(write_kept(folder / key, contents))
+    for key, kept in read.items():
+        recorded.files.extend(write_files(str(folder / key), *kept))
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
         if (published := claims_file(paper)).exists():
             own = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
@@ -87,11 +82,13 @@ def record(
     return recorded
 
 
-def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files to keep of a figure or table; return {suffix: bytes}.
+def read_drawn(
+    scale: str, key: str, source: Path, warnings: list[str]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Read and check the files to keep of a figure or table; return its json, {suffix: bytes}.
 
-    `key` is paper/name below `<source>/<scale>`. The last item is the json: with checksums, run
-    times, machines, and the text of csv files that have no rows. It appends to `warnings`.
+    `key` is paper/name below `<source>/<scale>`. The json has run times, machines, and the text of
+    csv files that have no rows. It appends to `warnings`.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
@@ -102,10 +99,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
         if suffix in contents and contents[suffix].count(b"\n") == 1:
             blank[suffix] = contents.pop(suffix).decode()
     warnings.extend(_doubts(files.about))
-    sums = {suffix: checksum_of(data) for suffix, data in contents.items()}
-    about = {**files.about, "files": sums, "blank": blank, "run": _run(files, warnings)}
-    contents[".json"] = json_text(about).encode()
-    return contents
+    return {**files.about, "blank": blank, "run": _run(files, warnings)}, contents
 
 
 def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
@@ -137,21 +131,6 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     known = [origin for origin in about["computed"] if "machine" in origin]
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
     return {"seconds": seconds, **whole, "machines": [*map(json.loads, sorted(machines))]}
-
-
-def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write all files of one figure or table (bytes by suffix, .json last), or none.
-
-    The old json is deleted first and the new one comes last, so files without a json are not
-    recorded.
-    """
-    paths = [Path(f"{base}{suffix}") for suffix in contents]
-    with contextlib.ExitStack() as stack:
-        # `atomic` renames when it is left, in reverse order: the json is entered first
-        for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
-            stack.enter_context(atomic(path)).write_bytes(data)
-        target_of(f"{base}.json").unlink(missing_ok=True)
-    return paths
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
