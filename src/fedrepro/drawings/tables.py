@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -79,12 +78,6 @@ class TextTable:
         return levels
 
 
-def plain(text: str) -> str:
-    """Return `text` on one line, without control characters."""
-    blanks = {ord(sign): " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
-    return " ".join(text.translate(blanks).split())
-
-
 @cache
 def environment(*packages: str) -> Environment:
     """Return a jinja2 environment with templates of `packages` that escapes texts but `Markup`."""
@@ -94,7 +87,9 @@ def environment(*packages: str) -> Environment:
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=lambda value: Markup(escape(plain(value))) if type(value) is str else value,
+        finalize=lambda value: (
+            Markup(escape(" ".join(value.split()))) if type(value) is str else value
+        ),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
