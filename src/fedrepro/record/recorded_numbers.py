@@ -173,7 +173,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     if not match or not first:
         raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
-    other = second and second.groupdict()
+    other = second.groupdict() if second else None
     if other:
         side["cell"] = side["cell"] or other["cell"]
         if not other["metric"]:
