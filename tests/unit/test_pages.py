@@ -186,6 +186,7 @@ PERCENT = "0 (0 to 0, at 0.0 %)"
         ("from 0 to 0 of", "range ours minus theirs", "t", "from 10 to 40 of"),
         ("0, 0", "each ours", "t", "50, 70"),
         ("0 (0 to 0)", "interval ours at clients=5", "t", "50 (-77 to 177)"),
+        ("0 and 0", "trials ours at clients=10", "t", "60 and 80"),
         ("0.00", "ours over theirs at clients=5", "t", "1.25"),
         ("0", "ours at clients=10 minus ours at clients=5", "t", "20"),
         ("−0.00", "theirs minus ours at clients=5", "t", "−10.00"),

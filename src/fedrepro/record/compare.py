@@ -100,7 +100,8 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
         return f"{key}: every number that both have is equal{lone}"
     accuracy = differing[(differing["metric"] == "accuracy") & (differing["split"] == "test")]
     among = differing if accuracy.empty else accuracy
-    worst: Any = among.loc[among["difference"].abs().idxmax()]
+    place: Any = among["difference"].abs().idxmax()
+    worst: Any = among.loc[place]
     metric = worst["metric"] if accuracy.empty else "test accuracy"
     within, known = int((rows["errors"] <= ERRORS).sum()), int(rows["errors"].notna().sum())
     return (

@@ -13,8 +13,8 @@ percent). `then` stands between two questions.
 
 Where several rows fit, a word chooses among them: `least`, `most`, `range` (both ends) or `each`,
 in the file's order. `interval` is the mean over trials with its 95 % interval (in a claims.csv the
-recorded one, and its level). The link's text has as many numbers as the answer, in its order, or an
-interval's two ends, or fewer; their digits are kept.
+recorded one, and its level), `trials` are one after another. The link's text has as many numbers as
+the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
 
 The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
 row may have a link of its own, to the file of its numbers; the text after `row` in its title is
@@ -46,7 +46,7 @@ LINK = re.compile(
 )
 NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
 QUESTION = re.compile(
-    r"(?:(?P<scale>percent) )?(?:(?P<end>least|most|range|each|interval) )?"
+    r"(?:(?P<scale>percent) )?(?:(?P<end>least|most|range|each|interval|trials) )?"
     r"(?P<first>.+?)(?: (?P<sign>minus|over) (?P<second>.+))?"
 )
 SIDE = re.compile(
@@ -190,7 +190,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     share = unit is not None and unit.unit.startswith("share") and sign != "over"
     factor = 100.0 if share or match["scale"] else 1.0
     values = [factor * row.value for row in rows]
-    if end != "interval":
+    if end not in ("interval", "trials"):
         least, most = min(values), max(values)
         chosen = {"least": [least], "most": [most], "range": [least, most]}
         return chosen.get(end, values)
@@ -201,10 +201,11 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
         values = [values[0], factor * low, factor * high, 100 * level]
     else:
         trials = factor * np.mean([row.trials for row in rows], axis=0)
-        half = half_width(trials[:, None], 0.95)[0]
+        half = half_width(trials[:, None], 0.95)[0] if end == "interval" else 0.0
         values = [float(trials.mean() + offset) for offset in (0.0, -half, half)]
-    many = len(NUMBER.findall(asked.text))  # two are the ends
-    return values[1:3] if many == 2 else values[:many]
+        values = trials.tolist() if end == "trials" else values
+    many = len(NUMBER.findall(asked.text))  # two are the ends of an interval
+    return values[1:3] if many == 2 and end == "interval" else values[:many]
 
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:

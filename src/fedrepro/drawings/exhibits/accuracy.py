@@ -359,7 +359,7 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
             axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + marks))  # room for them
-    for at in (0, -1) if free else ():  # sizes are results: the ends of a path say of which values
+    for at in (0, -1) if free else ():  # sizes are results: a path's ends name their values
         place = named.x[at], max(named.mean[at], low)
         look: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "textcoords": "offset points"}
         halo = [withStroke(linewidth=2, foreground="white")]

@@ -336,6 +336,7 @@ class HeatMaps(layout.Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         (maps, rows), size = pair_maps(exhibit, numbers), exhibit.size
         name = "training" if self.split == "train" else "test"
+        shades: list[tuple[str, str, str, float, str]]
         shades = [("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
         if self.sizes:
             form = "{:.0f}" if size.factor == 1 else "{:.2g}"

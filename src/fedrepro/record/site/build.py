@@ -110,16 +110,14 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     links, guide = pages.links_of(reports), board.replace(".md", ".html")
     copies: dict[str, Path] = {}
     for paper in reports.papers:
-        names = {
-            f"{board.key}{suffix}": f"{board.key}{suffix}"
-            for board in paper.boards
-            for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv")
-        }
+        for board_of in paper.boards:
+            for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv"):
+                name = f"{board_of.key}{suffix}"
+                copies[f"shown/{name}"] = folder / name
         for one in paper.exhibits.values():
             for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*one.files.suffixes}:
                 ending = one.csv if suffix == ".csv" else suffix
-                names[f"{one.key}{ending}"] = f"{one.key}{suffix}"
-        copies |= {f"shown/{name}": folder / file for name, file in names.items()}
+                copies[f"shown/{one.key}{ending}"] = folder / f"{one.key}{suffix}"
         found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
         made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)

@@ -236,5 +236,4 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """Write the least and the most of sorted values."""
     return " to ".join(dict.fromkeys(text(end) for end in (*values[:1], *values[-1:])))
