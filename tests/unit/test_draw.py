@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from small_exhibits import small
@@ -107,23 +105,6 @@ def test_every_method_has_a_line_of_its_accuracy_and_those_of_one_size_share_a_n
     assert together in texts(found)
 
 
-def added(*labels, reference=False):
-    """Methods that have no look of their own, called by these labels."""
-    one = components("method")["average"]
-    first = ExhibitMethod(one.spec(), "parameter average", None, None, reference=False)
-    return [first, *(ExhibitMethod(one.spec(), label, None, None, reference) for label in labels)]
-
-
-@given(st.lists(st.text(min_size=1), min_size=2, max_size=20, unique=True), st.randoms())
-def test_added_methods_differ_however_many_there_are_in_any_order(labels, random):
-    rivals = line_styles(added(*labels))
-    assert len({(look.colour, look.marker, look.dash) for look in rivals.values()}) == len(rivals)
-    if len(rivals) <= 12:
-        assert len({look.colour for look in rivals.values()}) == len(rivals)
-    few = labels[:8]
-    assert line_styles(added(*few)) == line_styles(added(*random.sample(few, len(few))))
-
-
 def test_a_method_has_one_look_under_any_label_and_in_any_company():
     """Each method of the registry as a rival, alone and among all others."""
     found = components("method").items()
@@ -151,6 +132,15 @@ def crowded(count):
         for metric, split, mean in (("accuracy", "test", 0.5), ("hidden_units", "", 50.0))
     ]
     return exhibit, pd.DataFrame(rows)
+
+
+def test_lines_of_one_method_differ_in_any_order_of_theirs():
+    measures = crowded(20)[0].measures
+    looks = line_styles(measures)
+    assert len({(look.colour, look.marker, look.dash) for look in looks.values()}) == len(looks)
+    few = measures[:12]
+    assert len({look.colour for look in line_styles(few).values()}) == len(few)
+    assert line_styles([few[0], *few[:0:-1]]) == line_styles(few)
 
 
 @pytest.mark.parametrize("count", [0, 30])

@@ -32,11 +32,9 @@ from synthetic import (
 
 from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
-from fedrepro.record.compare import _judged, compare
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
+from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
-from fedrepro.record.site.report_data import claims_of, drawings_of, read_reports
-from fedrepro.stages.figures_and_pages import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -164,36 +162,28 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
     assert Path(f"{BASE}.svg").exists()
 
 
-@pytest.mark.parametrize(("stage", "what"), [("aggregate", "run"), ("train", "training")])
-def test_missing_times_are_a_warning(made, stage, what):
+@pytest.mark.parametrize("stage", ["aggregate", "train"])
+def test_missing_times_are_a_warning(made, stage):
     next(Path("results").rglob(f"{stage}/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
-    assert f"the {what} time of pfnm/figure-2a is not recorded" in done.warnings[0]
+    assert "the run time of pfnm/figure-2a is not recorded in full" in done.warnings[0]
     assert run_of()["seconds"].keys() & {"train", stage} == set()
 
 
-def go_away(monkeypatch):
+def test_a_record_keeps_machines_and_times_of_another_folder_also_in_an_earlier_form(
+    made, monkeypatch
+):
     Path("away").mkdir()
     monkeypatch.chdir("away")
-
-
-def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
-    go_away(monkeypatch)
     assert record("tiny", [KEY], source=Path("../reports")).warnings == []
     assert run_of()["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
     assert run_of()["seconds"]["train"] == 42.0
-
-
-def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, monkeypatch):
-    record("tiny", [KEY])
-    about, source = read_json(f"{BASE}.json"), RECORD.resolve()
-    before = about["run"]
-    del before["machines"]
-    before["machine"] = {"cpu": "of the other machine"}
+    about, again = read_json(f"{BASE}.json"), Path("again")
+    about["run"]["machine"] = {"cpu": "of the other machine"}
+    del about["run"]["machines"]
     write_json(f"{BASE}.json", about)
-    go_away(monkeypatch)
-    assert record("tiny", [KEY], source=source).warnings == []
-    assert run_of() == before
+    assert record("tiny", [KEY], source=RECORD, target=again).warnings == []
+    assert read_json(again / "tiny" / f"{KEY}.json")["run"] == about["run"]
 
 
 def describe(made, **entries):
@@ -215,9 +205,8 @@ def test_a_description_of_before_there_were_digests_is_read(made):
     old = {"revision": "b9fcff5014df", "versions": {"torch": "2"}}
     own = {"revision": "0123456789ab-dirty", "versions": {"numpy": "2"}}
     describe(made, computed=[old], drawn=None, **own)
-    first, second = record("tiny", [KEY]).warnings
+    (first,) = record("tiny", [KEY]).warnings
     assert " was drawn at git revision" in first
-    assert "the machine of pfnm/figure-2a is not recorded in full" in second
     assert run_of()["machines"] == []
     assert compare("tiny", KEY).notes == []
 
@@ -237,23 +226,6 @@ def test_what_is_tracked_can_be_compared_with_and_has_its_metrics():
         assert set(shown) <= set(measured), path.name
 
 
-def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):
-    record("tiny", [KEY])
-    before = contents()
-    draw(made, values=lambda *place: 0.5)
-    write = Path.write_bytes
-
-    def failing(self: Path, data: bytes) -> int:
-        if ".csv" in self.name:
-            raise OSError(28, "No space left on device")
-        return write(self, data)
-
-    monkeypatch.setattr(Path, "write_bytes", failing)
-    with pytest.raises(FedreproError, match="the disk is full"):
-        record("tiny", [KEY])
-    assert contents() == before
-
-
 def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
     record("tiny", [KEY])
     draw(made, values=lambda *place: 0.5)
@@ -268,7 +240,6 @@ def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
         patched.setattr(os, "replace", stopping)
         with pytest.raises(KeyboardInterrupt):
             record("tiny", [KEY])
-    assert not Path(f"{BASE}.json").exists()
     with pytest.raises(FedreproError, match="incomplete or was altered"):
         compare("tiny", KEY)
 
@@ -299,7 +270,7 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
     assert not found.same_bytes
     counted = f"2 of {len(found.rows)} numbers differ; test accuracy by at most 0.01 (PFNM, clients"
     assert counted in found.verdict
-    assert "combined standard errors)" in found.verdict
+    assert found.verdict.endswith("are within 2 combined standard errors")
 
     def of_one_trial(token, *place):
         return plausible(token, *place) + (0.1 if token == "distillation" else 0)
@@ -307,32 +278,6 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
     draw(made, values=of_one_trial)  # which has no standard error
     rows = compare("tiny", KEY).rows
     assert rows[rows["difference"] != 0]["errors"].isna().all()
-
-
-def test_another_choice_is_named(made):
-    def preferring(best):
-        def values(token, clients, trial, metric, split):
-            preferred = (metric, split) == ("accuracy", "train")
-            own = plausible(token, clients, trial, metric, split)
-            return float(token == best) if preferred else own
-
-        return values
-
-    draw(made, values=preferring("pfnm"))
-    record("tiny", [KEY])
-    draw(made, values=preferring("pfnm+sigma2~0.5"))
-    assert compare("tiny", KEY).notes == [
-        f"pfnm+sigma2~0.5 was chosen for PFNM, clients {clients}, pfnm in the record"
-        for clients in (2, 4)
-    ]
-
-
-def test_other_numbers_of_one_portable_arithmetic_are_not_put_down_to_chance():
-    rows, chance = pd.Series([1.5, 2.5, math.nan]), "1 of 2 are within 2 combined standard errors"
-    assert "equal bytes" in _judged(rows, "portable", "portable")
-    for other in ("native", "not pinned", "before it was named"):
-        assert _judged(rows, "portable", other).endswith(chance)
-        assert "1 of 2" in _judged(rows, other, other)
 
 
 def test_numbers_on_one_side_only_are_counted(made):
@@ -354,7 +299,7 @@ def test_other_data_seed_and_versions_are_noted(made):
     notes = compare("tiny", KEY).notes
     assert "the data differ: their checksums are not the recorded ones" in notes
     assert "not as in the record: seed" in notes
-    assert any(note.startswith("other versions: torch 0") for note in notes)
+    assert "torch 0" in next(one for one in notes if one.startswith("other versions than recorded"))
 
 
 @pytest.mark.parametrize(
@@ -374,8 +319,6 @@ def test_what_cannot_be_compared_is_a_sentence(made, damage, said):
 
 
 FOLDER = Path("reports/tiny")
-PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
-TABLES = [".csv", ".choice.csv", ".json"]
 
 
 def test_everything_that_is_recorded_can_be_opened():
@@ -385,32 +328,6 @@ def test_everything_that_is_recorded_can_be_opened():
         assert all(files.read(suffix) for suffix in files.suffixes)
         assert len(files.table(".csv")) > 0
         assert files.about["key"] == key
-
-
-def two_exhibits():
-    draw(plan())
-    draw(plan(), OTHER, lambda *place: 0.5)
-
-
-@pytest.mark.parametrize("suffix", TABLES)
-@pytest.mark.parametrize("how", ["cut", "another exhibit's", "not UTF-8"])
-def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffix, how):
-    made_once("two exhibits", two_exhibits)
-    base, other = (FOLDER / key for key in (KEY, OTHER))
-    good = Path(f"{base}{suffix}").read_bytes()
-    bad = {
-        "cut": good[:-40],
-        "another exhibit's": Path(f"{other}{suffix}").read_bytes(),
-        "not UTF-8": good[:50] + b"\xff" + good[50:],
-    }
-    Path(f"{base}{suffix}").write_bytes(bad[how])
-    for reading in (
-        lambda: read_reports(FOLDER, "tiny", [KEY]),
-        lambda: record("tiny", [KEY]),
-        lambda: judge_claims(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv")),
-    )[: 2 if suffix == ".choice.csv" else 3]:
-        with pytest.raises(FedreproError, match="figure-2a"):
-            reading()
 
 
 def test_an_exhibit_of_before_checksums_is_drawn_again():
@@ -434,26 +351,3 @@ def test_a_record_of_an_earlier_schema_is_read_and_an_altered_one_is_not():
     with pytest.raises(FedreproError, match=r"incomplete or was altered: .*figure-2a\.csv is not"):
         compare("tiny", KEY)
     assert Path(f"{base}.csv").read_text() == text
-
-
-@pytest.mark.parametrize("bad", [b"claim,verdict\n", b"\xff\xfe"])
-def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
-    draw(plan())
-    table = FOLDER / "pfnm/claims.csv"
-    judge_claims(PUBLISHED, [KEY], FOLDER, table)
-    assert claims_of(read_claims(table))
-    for path in (table, table.with_suffix(".json")):
-        good = path.read_bytes()
-        path.write_bytes(bad)
-        with pytest.raises(FedreproError, match=rf"{path.name} cannot be read"):
-            claims_of(read_claims(table))
-        path.write_bytes(good)
-
-
-@pytest.mark.parametrize("bad", ["", "[]", "{}", '{"partitions": 3}', "[[", '{"schema": 2}'])
-def test_a_list_of_drawings_that_is_none_says_what_to_delete(tmp_path, bad):
-    (tmp_path / "maps.json").write_text(bad)
-    with pytest.raises(FedreproError, match=f"delete the folder {tmp_path}"):
-        drawings_of(tmp_path, "partitions")
-    write_json(tmp_path / "maps.json", {"schema": 2, "partitions": []})
-    assert drawings_of(tmp_path, "partitions") == []

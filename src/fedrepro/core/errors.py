@@ -68,7 +68,7 @@ BEGIN = "start in a folder that `fedrepro start FOLDER` made, or in the root of 
 
 # the extra that installs a module which the base install lacks
 EXTRAS = {"matplotlib": "plots", "snakemake": "workflow"} | dict.fromkeys(
-    ("furo", "itables", "myst_parser", "sphinx"), "site"
+    ("furo", "myst_parser", "sphinx"), "site"
 )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.drawings.style import RULES, TEXT, LineStyle, line_styles, text_width, trials_text
+from fedrepro.drawings.style import RULES, LineStyle, line_styles, trials_text
 from fedrepro.planning.figure_interface import CASE, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
 LEGEND_HANDLE = 43.5  # points, of a line and its margins next to a label
+LETTER = 4.1  # points, of a label's mean letter
 PNG_DPI = 200
 SOFT = "#444444"
 LETTERS = "abcdefgh"  # of panels
 LEFT = 0.012  # where headings begin, as a share of the width
-SYMBOLS = {
-    "sigma2": "σ²",
-    "sigma02": "σ₀²",
-    "gamma0": "γ₀",
-    "epsilon": "ε",
+GREEK = {"sigma2": "σ²", "sigma02": "σ₀²", "gamma0": "γ₀", "epsilon": "ε"}
+SYMBOLS = GREEK | {
     "clients": "clients J",
     "hidden": "hidden units",
     "popularity": "factor on popularity",
@@ -115,23 +113,33 @@ def line_of(rows: pd.DataFrame) -> Line:
     return Line(*(column.astype(float).tolist() for column in columns))
 
 
-def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
+def close_up(
+    exhibit: Exhibit, accuracy: Mapping[str, Line], *, at_end: bool = False
+) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    A method over 0.15 below the best one does not widen it. A reference (a bound, unranked) is in
-    it if at most 0.05 below the other methods. A single line is shown with its whole band.
+    A method over 0.15 below the best one does not widen it, or `at_end` of rounds one over 0.2. A
+    reference (a bound, unranked) is in it if at most 0.05 below the other methods.
     """
-    means = {k: np.array(line.mean) for k, line in accuracy.items() if np.isfinite(line.mean).all()}
-    if len(means) < 2:
-        bands = [accuracy[label].band for label in means]
-        return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
+    means = {label: np.array(line.mean) for label, line in accuracy.items()}
+    high = max((mean[np.isfinite(mean)].max(initial=0.0) for mean in means.values()), default=1.0)
+    far = 0.2 if at_end else 0.15
+    if at_end:  # methods have different rounds; what failed was finite before
+        means = {label: mean[np.isfinite(mean)][-1:] for label, mean in means.items()}
+    means = {k: mean for k, mean in means.items() if len(mean) and np.isfinite(mean).all()}
+    if not means:
+        return 0.0, 1.0
+    if len(means) == 1 and not at_end:  # a single line has its whole band in sight
+        low_ends, high_ends = accuracy[next(iter(means))].band
+        return rounded(min(low_ends), max(high_ends))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
-    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= 0.15).all()]
+    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= far).all()]
     low = np.min(good or rivals)
     controls = [mean.min() for label, mean in means.items() if label in bounds]
-    low = min([low, *(least for least in controls if least >= low - 0.05)])
-    return rounded(float(low), float(np.max([*means.values()])))
+    low = float(min([low, *(least for least in controls if least >= low - 0.05)]))
+    # lines rise from below
+    return rounded(low - max(0.01, 0.1 * (high - low)) if at_end else low, float(high))
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
@@ -166,15 +174,13 @@ def grid_of(
 
     Lengths are in inches: margins, and the gaps between columns (`across`) and rows (`between`).
     """
-    width, height = drawn.get_figwidth(), drawn.get_figheight()
+    width, height = drawn.get_size_inches()
     wide = (width - left - right - across * (columns - 1)) / columns
     high = (height - top - bottom - between * (rows - 1)) / rows
-
-    def place(row: int, column: int) -> Axes:
-        x, y = left + column * (wide + across), bottom + (rows - 1 - row) * (high + between)
-        return drawn.add_axes((x / width, y / height, wide / width, high / height))
-
-    return [[place(row, column) for column in range(columns)] for row in range(rows)]
+    sides = {"left": left / width, "right": 1 - right / width, "wspace": across / wide}
+    sides |= {"bottom": bottom / height, "top": 1 - top / height, "hspace": between / high}
+    grid = drawn.subplots(rows, columns, squeeze=False, gridspec_kw=sides)
+    return [list(row) for row in grid]
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
@@ -246,18 +252,6 @@ def percents(share: float, place: object = None) -> str:
     return f"{100 * share:.6g}"
 
 
-def legend_rows(labels: Sequence[str], least: int) -> int:
-    """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
-    widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(5, 1, -1):
-        rows = max(least, math.ceil(len(labels) / most))
-        # filled column by column, the first ones with one more where they do not come out even
-        parts = np.array_split(widths, math.ceil(len(labels) / rows))
-        if sum(part.max(initial=LEGEND_HANDLE) for part in parts) <= 72 * WIDTH:
-            return rows
-    return max(2, len(labels))
-
-
 def sheet(
     exhibit: Exhibit,
     height: float,
@@ -283,7 +277,8 @@ def sheet(
         names = {label: pair.name for label, pair in exhibit.pairs.items()}
         styles = line_styles(exhibit.measures)
         look = {names.get(label, label): style for label, style in styles.items()}
-    legend_lines = legend_rows([*look], least)
+    columns_room = 72 * WIDTH / (LEGEND_HANDLE + LETTER * max(map(len, look), default=0))
+    legend_lines = max(least, math.ceil(len(look) / min(5, max(1, int(columns_room)))))
     added = LEGEND_ROW * (legend_lines - 2)
     drawn = new_figure(height + added)
     drawn.legend(

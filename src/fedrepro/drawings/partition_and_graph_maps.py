@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -60,10 +59,6 @@ class PartitionMap:
             f"{'class' if of['classes_max'] == 1 else 'classes'}. Total variation from the whole: "
             f"mean {of['distance_mean']:.3f}, at most {of['distance_max']:.3f}."
         )
-
-    @property
-    def alt(self) -> str:
-        return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
         """Return clients' indices from top to bottom, (J,): over 40 are sorted by main class."""
@@ -124,36 +119,18 @@ class GraphMap:
     weights: np.ndarray
     places: np.ndarray
 
-    @cached_property
-    def numbers(self) -> dict[str, float]:
-        """Return counts of nodes and edges, and how repeated averaging by the weights converges.
-
-        second_modulus, mixing_sum: how slowly; least, most: nodes' extreme weights in the result.
-        """
-        weights, limit = self.weights, mixing.stationary(self.weights)
-        return {
-            "nodes": len(weights),
-            "edges": int((weights > 0).sum() - (np.diag(weights) > 0).sum()),
-            "second_modulus": mixing.second_modulus(weights),
-            "mixing_sum": mixing.mixing_sum(weights),
-            "least": float(limit.min()),
-            "most": float(limit.max()),
-        }
-
     @property
     def words(self) -> str:
         """Describe edges, nodes' weights in the average that is reached, and how slowly it is."""
-        nodes, edges, *speeds, least, most = self.numbers.values()
-        second, mixing = (f"{x:.4g}" if x > 1e-9 else "0" for x in speeds)  # below is rounding
+        weights, limit = self.weights, mixing.stationary(self.weights)
+        edges = int((weights > 0).sum() - (np.diag(weights) > 0).sum())
+        speeds = mixing.second_modulus(weights), mixing.mixing_sum(weights)
+        second, total = (f"{x:.4g}" if x > 1e-9 else "0" for x in speeds)  # below is rounding
+        least, most = (float(f"{end:.3g}") for end in (limit.min(), limit.max()))
         return (
-            f"{edges} directed edges; in the long run each of {nodes} nodes counts "
-            f"{_span(float(f'{least:.3g}'), float(f'{most:.3g}'))}. "
-            f"Second modulus {second}, S_W {mixing}."
+            f"{edges} directed edges; in the long run each of {len(weights)} nodes counts "
+            f"{_span(least, most)}. Second modulus {second}, S_W {total}."
         )
-
-    @property
-    def alt(self) -> str:
-        return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
         """Draw edges as wide as their weights, and the weight matrix; call within `rules()`."""
@@ -259,10 +236,7 @@ def _titled(shown: PartitionMap | GraphMap, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw a matrix of shares in [0, 1] as coloured cells, and the numbers `written` into them.
-
-    A square-root scale keeps small shares visible. Return matplotlib's mesh.
-    """
+    """Draw shares in [0, 1] as cells, small ones visible, with the numbers `written` into them."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape

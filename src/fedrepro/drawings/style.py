@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from fedrepro.core.registry import components
@@ -177,10 +176,8 @@ def _look(measure: ExhibitMethod) -> LineStyle:
         return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
     known, spare = PALETTES[measure.reference]
     name = family_of(measure.spec.name)
-    if name in known:
-        return known[name]
+    by_name: dict[str, LineStyle] = dict(known)
     names = {family_of(other) for other in (*components("method"), name)} - set(known)
-    by_name: dict[str, LineStyle] = {}
     # bounds come last: as rivals they are rare
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
         by_name[other] = _free(other, spare, by_name.values())
@@ -205,28 +202,6 @@ def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -
         if look not in taken:
             return look
     return spare[first % count]
-
-
-@cache
-def text_width(text: str, size: float) -> float:
-    """Return the width in points of a line of text, written in figures' font at `size` points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    font = FontProperties(family=TEXT["font.family"])
-    return float(TextPath((0, 0), text, size=size, prop=font, usetex=False).get_extents().width)
-
-
-def wrapped(text: str, size: float, room: float) -> list[str]:
-    """Break a text of `size` points into lines of at most `room` inches, at spaces."""
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else ""
-        if lines and text_width(longer, size) <= 72 * room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
 
 
 def trials_text(*counts: int) -> str:

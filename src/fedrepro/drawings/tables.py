@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics
 from fedrepro.drawings.exhibits.table import TableDrawing
+from fedrepro.drawings.figure_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
@@ -78,12 +78,6 @@ class TextTable:
         return levels
 
 
-def plain(text: str) -> str:
-    """Return `text` on one line, without control characters."""
-    blanks = {ord(sign): " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
-    return " ".join(text.translate(blanks).split())
-
-
 @cache
 def environment(*packages: str) -> Environment:
     """Return a jinja2 environment with templates of `packages` that escapes texts but `Markup`."""
@@ -93,7 +87,9 @@ def environment(*packages: str) -> Environment:
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=lambda value: Markup(escape(plain(value))) if type(value) is str else value,
+        finalize=lambda value: (
+            Markup(escape(" ".join(value.split()))) if type(value) is str else value
+        ),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -109,11 +105,7 @@ def html(table: TextTable) -> str:
 METHOD = "method"
 # counted units; any other has decimals
 WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
-NAMES = {
-    "sigma2": "σ²",
-    "sigma02": "σ₀²",
-    "gamma0": "γ₀",
-    "epsilon": "ε",
+NAMES = GREEK | {
     "clients": "J",
     METHOD: "Method",
     CASE: "",
@@ -124,10 +116,7 @@ NAMES = {
 
 
 def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
-    """Return the layout of a table, read from the content `about` of its json.
-
-    For a figure it is the default layout of tables.
-    """
+    """Return the layout of a table from its json `about`; of a figure the default layout."""
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
@@ -162,8 +151,11 @@ def table_of(
     downs = _ordered([down for down, _ in found], arranged.rows, labels)
     acrosses = _ordered([across for _, across in found], arranged.columns, labels)
     best = _best(found, arranged, bounds)
-    known = [] if printed is None else printed.to_dict("records")
-    columns = [] if printed is None else list(printed.columns)[: list(printed).index("mean")]
+    columns, known = list[str](), dict[HeadValues, Row]()  # of print, by the texts of its cell
+    if printed is not None:
+        columns = list(printed.columns)[: list(printed).index("mean")]
+        for one in reversed(printed.to_dict("records")):
+            known[tuple(cell_text(one[key]) for key in columns)] = one
     notes: dict[str, int] = {}  # footnotes, with their numbers
 
     def mark(note: str) -> tuple[int, ...]:
@@ -171,14 +163,13 @@ def table_of(
 
     def of_print(row: Row) -> dict[str, Any]:
         """Return printed value, verdict, notes for a row's `TextCell`; {} if it is not printed."""
-        for one in known:
-            if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
-                cells = {str(key): cell_text(value) for key, value in one.items()}
-                value, sd = float(one["printed"]), one["printed_sd"]
-                words = "not reached" if math.isinf(value) else number_text(form, value, sd)
-                verdict = {"verdict": word_of(cells), "notes": mark(reasons(cells))}
-                return {"printed": words, **verdict}
-        return {}
+        one = known.get(tuple(cell_text(row.get(key)) for key in columns))
+        if one is None:
+            return {}
+        cells = {str(key): cell_text(value) for key, value in one.items()}
+        value, sd = float(one["printed"]), one["printed_sd"]
+        words = "not reached" if math.isinf(value) else number_text(form, value, sd)
+        return {"printed": words, "verdict": word_of(cells), "notes": mark(reasons(cells))}
 
     def cell(place: Place) -> TextCell:
         row = found.get(place)
@@ -189,10 +180,8 @@ def table_of(
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
         text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
-        below: tuple[str, ...] = ()
-        if size is not None:
-            means = row_values(select_series(numbers, size, ""), row)["mean"]
-            below = tuple(f"{float(mean):,.0f} {SIZES[size]}" for mean in means[:1])
+        means = row_values(select_series(numbers, size, ""), row)["mean"] if size else ()
+        below = tuple(f"{float(mean):,.0f} {SIZES[size]}" for mean in means[:1] if size)
         return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
@@ -241,10 +230,7 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: list[str]
 ) -> list[HeadValues]:
-    """Sort headings of rows or columns, a text per key, and leave out repeats.
-
-    Methods come in the order of `labels`, and other values in the order of first appearance.
-    """
+    """Sort headings without repeats: methods by `labels`, other values by first appearance."""
     orders = [labels if key == METHOD else [p[at] for p in places] for at, key in enumerate(keys)]
     return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
@@ -277,10 +263,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
-    """Return the places of the best cells of each column or row, as `arranged` says.
-
-    Ties have none, and methods in `bounds`, such as pooled training, are left out.
-    """
+    """Return the places of the best cells, as `arranged` says; ties and `bounds` have none."""
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()

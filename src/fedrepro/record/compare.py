@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kernel_pinning import PORTABLE
 from fedrepro.numbers.exhibit_files import drawn_of, open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
@@ -49,16 +48,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     kept = open_recorded(recorded / scale, key, scale)
     same_bytes = mine.read(".csv") == kept.read(".csv")
     rows = differences(mine.table(".csv"), kept.table(".csv"))
-    swept = rows[(rows["setting"] != "") & (rows["recorded_setting"] != "")]
-    chosen = (  # another setting of a sweep
-        f"{row['setting']} was chosen for {row['where']}, {row['recorded_setting']} in the record"
-        for row in swept[swept["setting"] != swept["recorded_setting"]].to_dict("records")
-    )
     verdict = _verdict(key, rows, same_bytes)
-    if any(rows["difference"].fillna(0)):
-        verdict += _judged(rows["errors"], _arithmetic(mine.about), _arithmetic(kept.about))
-    notes = [*_notes(mine.about, kept.about), *dict.fromkeys(chosen)]
-    return Comparison(rows, verdict, same_bytes, notes)
+    return Comparison(rows, verdict, same_bytes, _notes(mine.about, kept.about))
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
@@ -111,25 +102,14 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
     among = differing if accuracy.empty else accuracy
     place: Any = among["difference"].abs().idxmax()
     worst: Any = among.loc[place]
-    metric, errors = worst["metric"] if accuracy.empty else "test accuracy", worst["errors"]
-    counted = "" if errors != errors else f", {errors:.1f} combined standard errors"
+    metric = worst["metric"] if accuracy.empty else "test accuracy"
+    within, known = int((rows["errors"] <= ERRORS).sum()), int(rows["errors"].notna().sum())
     return (
         f"{key}: {len(differing)} of {len(rows)} numbers differ{lone}; {metric} by at most "
         f"{abs(worst['difference']):.4g} ({worst['where']}: {worst['ours']:.4g} here, "
-        f"{worst['recorded']:.4g} recorded{counted})"
+        f"{worst['recorded']:.4g} recorded); {within} of {known} are within {ERRORS} combined "
+        "standard errors"
     )
-
-
-def _judged(errors: pd.Series, our_arithmetic: str, recorded_arithmetic: str) -> str:
-    """Say how many differences (`errors`, in standard errors) are within ERRORS, as by chance.
-
-    If both results were computed with pinned libraries (by the two texts on arithmetic), it says
-    instead that equal sources and data give equal bytes.
-    """
-    if our_arithmetic == recorded_arithmetic == PORTABLE:
-        return "; libraries of both were pinned, and then equal sources and data give equal bytes"
-    within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
-    return f"; {within} of {known} are within {ERRORS} combined standard errors"
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
@@ -139,26 +119,10 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     notes = [] if ours == theirs else [differ]
     keys = ("seed", "trials", "components")
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
-    if (here := _arithmetic(mine)) != (recorded := _arithmetic(kept)):
-        notes.append(f"not as in the record: arithmetic ({here}, recorded {recorded})")
-    now, then = _versions(mine), _versions(kept)
-    changed = [
-        f"{name} {now.get(name)} (recorded with {version})"
-        for name, version in then.items()
-        if now.get(name) != version
-    ]
-    return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
-
-
-def _arithmetic(about: Mapping[str, Any]) -> str:
-    # older files lack it, which used MKL's products
-    names = {made.get("arithmetic", "before it was named") for made in about["computed"]}
-    return " and ".join(sorted(names))
-
-
-def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    by_name: dict[str, set[str]] = {}
-    for made in (*about["computed"], drawn_of(about)):
-        for name, version in made["versions"].items():
-            by_name.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(versions)) for name, versions in by_name.items()}
+    origins = ((*about["computed"], drawn_of(about)) for about in (mine, kept))
+    now, then = (
+        {f"{name} {version}" for made in side for name, version in made["versions"].items()}
+        for side in origins
+    )
+    others = ", ".join(sorted(now - then))
+    return notes + ([f"other versions than recorded: {others}"] if others else [])

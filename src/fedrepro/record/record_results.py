@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,9 @@ from typing import Any
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
-    atomic,
-    checksum_of,
     corrupt_file_error,
-    json_text,
     read_json,
     read_table,
-    target_of,
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
@@ -72,8 +67,8 @@ def record(
         )
     recorded, folder = Recorded(), target / scale
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
-    for key, contents in read.items():
-        recorded.files.extend(write_kept(folder / key, contents))
+    for key, kept in read.items():
+        recorded.files.extend(write_files(str(folder / key), *kept))
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
         if (published := claims_file(paper)).exists():
             own = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
@@ -87,11 +82,13 @@ def record(
     return recorded
 
 
-def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files to keep of a figure or table; return {suffix: bytes}.
+def read_drawn(
+    scale: str, key: str, source: Path, warnings: list[str]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Read and check the files to keep of a figure or table; return its json, {suffix: bytes}.
 
-    `key` is paper/name below `<source>/<scale>`. The last item is the json: with checksums, run
-    times, machines, and the text of csv files that have no rows. It appends to `warnings`.
+    `key` is paper/name below `<source>/<scale>`. The json has run times, machines, and the text of
+    csv files that have no rows. It appends to `warnings`.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
@@ -102,10 +99,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
         if suffix in contents and contents[suffix].count(b"\n") == 1:
             blank[suffix] = contents.pop(suffix).decode()
     warnings.extend(_doubts(files.about))
-    sums = {suffix: checksum_of(data) for suffix, data in contents.items()}
-    about = {**files.about, "files": sums, "blank": blank, "run": _run(files, warnings)}
-    contents[".json"] = json_text(about).encode()
-    return contents
+    return {**files.about, "blank": blank, "run": _run(files, warnings)}, contents
 
 
 def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
@@ -113,18 +107,18 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
             yield (
-                f"{name} was {what} at git revision {origin['revision']}, which cannot be checked "
-                "out again; commit first and make it anew, so that others can repeat it"
+                f"{name} was {what} at git revision {origin['revision']}; commit first and make it "
+                "anew, so that others can repeat it"
             )
         if "changed_to" in origin:
             yield (
                 f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
-                f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
+                f"{origin['changed_to'][:12]}; make it anew"
             )
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; append gaps to `warnings`."""
+    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; warn of missing times."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
@@ -132,35 +126,11 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     missing = [path for path in of_methods(timings) if not path.exists()]
     seconds = exhibit_seconds(timings) if not missing else {}
     whole = memory_and_seconds(timings) if not missing else {}
-    if missing:
-        warnings.append(f"the run time of {key} is not recorded: {missing[0]} is missing")
-    elif "aggregate" in seconds and "train" not in seconds:
-        warnings.append(
-            f"the training time of {key} is not recorded: timings of its local models are missing"
-        )
+    if missing or ("aggregate" in seconds and "train" not in seconds):
+        warnings.append(f"the run time of {key} is not recorded in full: timings are missing")
     known = [origin for origin in about["computed"] if "machine" in origin]
-    if len(known) < len(about["computed"]):
-        warnings.append(
-            f"the machine of {key} is not recorded in full: some of its results are of "
-            "before they said where they were computed"
-        )
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
     return {"seconds": seconds, **whole, "machines": [*map(json.loads, sorted(machines))]}
-
-
-def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write all files of one figure or table (bytes by suffix, .json last), or none.
-
-    The old json is deleted first and the new one comes last, so files without a json are not
-    recorded.
-    """
-    paths = [Path(f"{base}{suffix}") for suffix in contents]
-    with contextlib.ExitStack() as stack:
-        # `atomic` renames when it is left, in reverse order: the json is entered first
-        for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
-            stack.enter_context(atomic(path)).write_bytes(data)
-        target_of(f"{base}.json").unlink(missing_ok=True)
-    return paths
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:

@@ -5,22 +5,16 @@ In a page such a number is a link to its file, and the link's title says which n
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
 The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
-`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; a part that one
-leaves out is that of the other. A metric is one such as `accuracy (train)`, by default test
-accuracy, or a column of a file without metrics. A method without a value in a column fits any value
-of it. In a printed.csv the number is the paper's; `minus print` and the like compare ours with it.
-Before the whole question, `percent` multiplies the number by a hundred (shares are always in
-percent), `giga` divides it by a billion, and `minus` changes its sign. `then` stands between two
-questions.
+`minus` or `over` (the quotient) between them; a part that one leaves out is that of the other. A
+metric is one such as `accuracy (train)`, by default test accuracy, or a column of a file without
+metrics. A method without a value in a column fits any value of it. In a printed.csv the number is
+the paper's. `percent` before the question multiplies the number by a hundred (shares are always in
+percent). `then` stands between two questions.
 
-Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `range` (both ends) or
-`each`, in the file's order. `interval` is the mean over trials with its 95 % interval (in a
-claims.csv the recorded one, and its level), `sd` the standard deviation over trials, `trials` one
-after another. The link's text has as many numbers as the answer, in its order, or an interval's two
-ends, or fewer; their digits are kept.
-
-`rows[ at KEY=VALUE, …]` counts the rows that fit. For a claims.csv the question may be `claims`, or
-`claims that` and a verdict.
+Where several rows fit, a word chooses among them: `least`, `most`, `range` (both ends) or `each`,
+in the file's order. `interval` is the mean over trials with its 95 % interval (in a claims.csv the
+recorded one, and its level), `trials` are one after another. The link's text has as many numbers as
+the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
 
 The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
 row may have a link of its own, to the file of its numbers; the text after `row` in its title is
@@ -36,7 +30,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePath
-from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -52,23 +45,16 @@ LINK = re.compile(
     r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.csv)\s+\"(?P<question>[^\"]+)\"\)"
 )
 NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
-SCALES = {None: 1.0, "percent": 100.0, "giga": 1e-9}
-ONE_OF: dict[str, Callable[[list[float]], float]] = {"least": min, "most": max, "mean": fmean}
-OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(
-    r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
-    rf"(?:(?P<end>{'|'.join((*ONE_OF, 'range', 'each', *OF_TRIALS))}) )?"
-    r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
+    r"(?:(?P<scale>percent) )?(?:(?P<end>least|most|range|each|interval|trials) )?"
+    r"(?P<first>.+?)(?: (?P<sign>minus|over) (?P<second>.+))?"
 )
 SIDE = re.compile(
     r"(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[^()]+)\))? of )?(?P<method>.+?)"
     r"(?: in (?P<exhibit>[a-z0-9.-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
 )
-COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
-PRINT = "print"
 Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
 Table = Mapping[str, Sequence[Cells]]  # by metric, "" in a file without metrics
-VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -124,24 +110,13 @@ def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
 
 
 def _told(asked: RecordQuery, record: Path) -> str:
-    answer, likes = _answer(asked, record), NUMBER.findall(asked.text)
+    questions = re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
+    answer = [n for one in questions for n in _numbers(replace(asked, question=one), record)]
+    likes = NUMBER.findall(asked.text)
     if len(likes) != len(answer):
         raise _wrong(asked, f"has {len(answer)} numbers, and the text has {len(likes)}")
     texts = map(format_like, answer, likes)
     return NUMBER.sub(lambda _: next(texts), asked.text)
-
-
-def _answer(asked: RecordQuery, record: Path) -> list[float]:
-    count = COUNT.fullmatch(asked.question)
-    if count or asked.question.startswith("claims"):
-        rows = [row for rows in _table(asked, record).values() for row in rows]
-        if count:
-            return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
-        verdict = asked.question.partition(" that ")[2]
-        judged = {row["claim"]: row["verdict"] for row in rows}.values()
-        return [float(sum(VERDICTS.get(verdict, verdict) in ("", own) for own in judged))]
-    questions = re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
-    return [n for one in questions for n in _numbers(replace(asked, question=one), record)]
 
 
 def _table(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Table:
@@ -184,9 +159,9 @@ class Measurement(NamedTuple):
 
 
 def _apart(one: Measurement, other: Measurement, sign: str) -> Measurement:
-    """Return `one` minus `other` by trial; for `sign` "over" their quotient, "beyond" less 1."""
-    if sign != "minus":
-        return Measurement(one.value / other.value - (sign == "beyond"), np.empty(0))
+    """Return `one` minus `other` by trial, or for the `sign` "over" their quotient."""
+    if sign == "over":
+        return Measurement(one.value / other.value, np.empty(0))
     count = min(len(one.trials), len(other.trials))
     apart = one.trials[:count] - other.trials[:count]
     return Measurement(float(apart.mean()) if count else one.value - other.value, apart)
@@ -198,63 +173,47 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     if not match or not first:
         raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
-    ours = second is not None and second["method"] == PRINT
-    if second is not None:
-        other = second.groupdict()
+    other = second.groupdict() if second else None
+    if other:
         side["cell"] = side["cell"] or other["cell"]
         if not other["metric"]:
             other |= {key: side[key] for key in ("metric", "split")}
-    rows = _rows(asked, record, side, ours=ours)
-    if second is not None:
-        others = _rows(asked, record, side if ours else other)
+    rows = _rows(asked, record, side)
+    if other:
+        others = _rows(asked, record, other)
         if len(rows) != len(others):
             raise _wrong(asked, "compares methods that are not at the same places")
         rows = [_apart(*both, sign) for both in zip(rows, others, strict=True)]
     if len(rows) > 1 and not match["end"]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
-    if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
-        raise _wrong(asked, "asks for trials where there are none")
     unit = all_metrics().get(side["metric"] or "accuracy")
-    share = unit is not None and unit.unit.startswith("share") and sign in (None, "minus")
-    factor = (-1 if match["less"] else 1) * (100.0 if share else SCALES[match["scale"]])
-    return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
-
-
-def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Reduce the `rows` that a question found to numbers, multiplied by `factor`.
-
-    `end` is the word of the question that says how: least, most, mean, range, each, interval, sd or
-    trials. `many` is how many numbers the text has, and cuts an interval or a list of trials.
-    """
+    share = unit is not None and unit.unit.startswith("share") and sign != "over"
+    factor = 100.0 if share or match["scale"] else 1.0
     values = [factor * row.value for row in rows]
-    if end in ONE_OF:
-        return [ONE_OF[end](values)]
-    if end in ("range", "each"):
-        return values if end == "each" else [min(values), max(values)]
+    if end not in ("interval", "trials"):
+        least, most = min(values), max(values)
+        chosen = {"least": [least], "most": [most], "range": [least, most]}
+        return chosen.get(end, values)
+    if not all(row.ends or len(row.trials) for row in rows):
+        raise _wrong(asked, "asks for trials where there are none")
     if rows[0].ends:
         low, high, level = rows[0].ends
-        numbers = [values[0], *sorted((factor * low, factor * high)), 100 * level]
+        values = [values[0], factor * low, factor * high, 100 * level]
     else:
         trials = factor * np.mean([row.trials for row in rows], axis=0)
-        if end != "interval":
-            return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
-        half = half_width(trials[:, None], 0.95)[0]
-        numbers = [float(trials.mean() + offset) for offset in (0.0, -half, half)]
-    return numbers[1:3] if many == 2 else numbers[:many]
+        half = half_width(trials[:, None], 0.95)[0] if end == "interval" else 0.0
+        values = [float(trials.mean() + offset) for offset in (0.0, -half, half)]
+        values = trials.tolist() if end == "trials" else values
+    many = len(NUMBER.findall(asked.text))  # two are the ends of an interval
+    return values[1:3] if many == 2 and end == "interval" else values[:many]
 
 
-def _rows(
-    asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
-) -> list[Measurement]:
-    """Return the recorded results that one side of a question asks for.
-
-    `side` has its method, metric, split, exhibit and cell as texts, or None. A row of a printed.csv
-    has two numbers: the printed one is read, or with `ours` the one computed here.
-    """
+def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
+    """Return the recorded results that one side of a question asks for, by its parts."""
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
-    column, claims = "printed" if ".printed" in name and not ours else "mean", name == "claims"
+    column, claims = "printed" if ".printed" in name else "mean", name == "claims"
     if "" in table:
         rows, column = table[""], metric
     else:
@@ -282,21 +241,18 @@ def _rows(
     return found
 
 
-def _fitting(
-    asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
-) -> Sequence[Cells]:
+def _fitting(asked: RecordQuery, rows: Sequence[Cells], text: str | None) -> Sequence[Cells]:
     """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
-    If `empty`, an empty cell fits any value, and rounds are left out unless `text` names one.
+    An empty cell fits any value. Rounds are left out unless `text` names one.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
-    if empty and ROUND not in cell:
+    if ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]
     for key, value in cell.items():
         if rows and key not in rows[0]:
             raise _wrong(asked, f"names {key}, which {asked.file} lacks")
-        any_fits = empty and key != ROUND
-        rows = [row for row in rows if (any_fits if row[key] is None else fits(row[key], value))]
+        rows = [r for r in rows if (key != ROUND if r[key] is None else fits(r[key], value))]
     return rows
 
 

@@ -220,13 +220,11 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
     """Draw "partitions" or "graphs" that exhibits use, as svg files listed in a json, in `out`."""
     entries: list[dict[str, Any]] = []
 
-    def add(
-        picture: PartitionMap | GraphMap, spec: Spec, name: str, keys: Sequence[str], **more: Any
-    ) -> None:
+    def add(picture: PartitionMap | GraphMap, spec: Spec, name: str, keys: Sequence[str]) -> None:
         write_bytes(out / f"{name}.svg", render_map(picture, [".svg"])[".svg"])
-        entry = {"image": f"{name}.svg", "title": picture.title, "alt": picture.alt}
+        entry = {"image": f"{name}.svg", "title": picture.title}
         entry |= {"words": picture.words, "about": spec.component.doc, "token": spec.token}
-        entries.append(entry | {"exhibits": keys, **more})
+        entries.append(entry | {"exhibits": keys})
 
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -234,12 +232,11 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
             file = plan.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
             held = read_partition(file, TRIAL, population_of(dataset, partition))
             one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-            more = {"skew": one.skew, "stand_in": prepared.stand_in}
-            add(one, partition, shown_name(dataset, partition), keys, **more)
+            add(one, partition, shown_name(dataset, partition), keys)
     elif kind == "graphs":
         for (graph, clients), keys in plan.graphs(exhibits).items():
             drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-            add(drawn, graph, f"{shown_name(graph)}--{clients}", keys, numbers=drawn.numbers)
+            add(drawn, graph, f"{shown_name(graph)}--{clients}", keys)
     else:
         raise unknown("kind of maps", kind, ("partitions", "graphs"))
     head = {"kind": f"{kind.removesuffix('s')}-maps", "schema": SCHEMA_VERSION}

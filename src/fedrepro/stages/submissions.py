@@ -28,7 +28,13 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, command, open_exhibit
+from fedrepro.numbers.exhibit_files import (
+    TIMES,
+    ExhibitFiles,
+    command,
+    open_exhibit,
+    write_files,
+)
 from fedrepro.planning.config import (
     Config,
     ExhibitFile,
@@ -50,7 +56,6 @@ from fedrepro.record.record_results import (
     entries_folder,
     read_drawn,
     write_board,
-    write_kept,
 )
 from fedrepro.stages.figures_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
@@ -196,7 +201,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).parent.mkdir(exist_ok=True)
             draw_exhibit(part, plan, drawn / scale / part)
-            write_kept(folder / part, read_drawn(scale, part, drawn, said))
+            write_files(str(folder / part), *read_drawn(scale, part, drawn, said))
         entry = {"kind": "entry", "schema": SCHEMA_VERSION, "exhibits": keys, "scale": scale}
         entry |= {"seed": config.seed, "trials_per_job": plan.trials_per_job, "says": dict(says)}
         entry |= {"file": f"{item.name}.py" if own else "", "origin": origins(sources), "by": by}

@@ -97,7 +97,7 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     (mesh,) = axes.findobj(QuadMesh)
     values = np.ma.filled(mesh.get_array().astype(float), np.nan)
     assert np.isnan(values).tolist() == [[False, False], [False, False], [False, True]]
-    assert values[1, 0] == 0.51
+    assert values[1, 0] == 51.0
     crosses = [(line.get_xdata()[0], line.get_ydata()[0] // 1) for line in axes.lines]
     assert crosses == [(1.5, 2)]
     said = [text.get_text() for text in axes.texts]

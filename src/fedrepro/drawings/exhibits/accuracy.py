@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.figure_layout import Figured, Line
-from fedrepro.drawings.style import line_styles, wrapped
+from fedrepro.drawings.style import line_styles
 from fedrepro.planning import figure_interface as checks
 from fedrepro.planning.figure_interface import CASE, ROUND, Planned, drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
@@ -110,8 +109,8 @@ class AccuracyAndSize(Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
-        text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = wrapped(text, 7, layout.WIDTH - 0.2)
+        text = f"Alike in c. {'; '.join(shared)}." if shared else ""
+        note = textwrap.wrap(text, 126)
         more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
         drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)
@@ -206,21 +205,8 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.locator_params("x", nbins=7, steps=[1, 2, 5, 10], integer=True)
-        limit_pair(whole, close, ends(exhibit, accuracy), titled=CASE not in numbers)
-
-
-def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return (low, high) of a close-up's vertical axis; methods 0.2 below the best are left out."""
-    bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
-    known = {label: means for label, means in found.items() if means}  # others failed at once
-    if not known:
-        return 0.0, 1.0
-    last = {label: means[-1] for label, means in known.items()}
-    rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
-    low = min(mean for mean in rivals if max(rivals) - mean <= 0.2)
-    high = max(map(max, known.values()))
-    return layout.rounded(low - max(0.01, 0.1 * (high - low)), high)
+        limits = layout.close_up(exhibit, accuracy, at_end=True)
+        limit_pair(whole, close, limits, titled=CASE not in numbers)
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -346,86 +332,52 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
+    """Draw paths as lines, single sizes as points, bounds as levels; name what lies below."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
     from matplotlib.transforms import ScaledTranslation
 
-    measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
-    if not measures:
-        return
     axes.set_xscale("log")
-    low, styles = axes.get_ylim()[0], line_styles(exhibit.measures)
-    shown = [paths[measure.label] for measure in measures if measure.show]
+    layout.percent(axes)
+    (low, high), styles = axes.get_ylim(), line_styles(exhibit.measures)
+    shown = [path for path in paths.values() if path[0]]
     values, named = shown[0] if shown else ([], Line([], [], []))
-    ratios = {size / value for size, value in zip(named.x, values, strict=True)}
-    # where settings are sizes, by a factor, the axis names them
-    asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
-    lost: dict[str, float] = {}
+    free = len({size / value for size, value in zip(named.x, values, strict=True)}) > 1
+    lost: list[str] = []
     marks = 0
-    for measure in measures:
-        line, style = paths[measure.label][1], styles[measure.label].line
-        x, mean, sd = line.x, line.mean, line.sd
-        if not measure.show and mean[0] < low:
-            lost[measure.label] = mean[0]
-        if measure.show:
-            if asked:  # a gap where a result is missing
-                points = dict(zip(x, zip(mean, sd, strict=True), strict=True))
-                found = [points.get(size, (math.nan, math.nan)) for size in asked]
-                x, mean, sd = asked, *map(list, zip(*found, strict=True))
-            axes.errorbar(x, mean, sd, elinewidth=0.6, **style)
-        elif measure.reference:  # the level of a bound
+    for measure in exhibit.measures:
+        (along, line), style = paths[measure.label], styles[measure.label].line
+        if along:
+            axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
+        elif line.mean and line.mean[0] < low:
+            lost.append(f"↓ {measure.label} {100 * line.mean[0]:.0f} %")
+        elif line.mean and measure.reference:  # the level of a bound
             plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
-            axes.axhline(mean[0], **plain)
-        elif measure.label not in lost:
+            axes.axhline(line.mean[0], **plain)
+        elif line.mean:
             marks += 1
             # to the left of its point: several of one size would hide each other
             shift = ScaledTranslation(-BESIDE * marks / 72, 0, axes.figure.dpi_scale_trans)
             style |= {"transform": axes.transData + shift, "linestyle": "none"}
-            axes.errorbar(x, mean, sd, capsize=2, elinewidth=0.8, **style)
+            axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + marks))  # room for them
-    if len(ratios) > 1:
-        _name_values(axes, values, named)
-    if lost:
-        _name_lost(axes, lost, paths.values())
-    layout.percent(axes)
-    # ticks at the sizes that were asked for, or else at round numbers
+    for at in (0, -1) if free else ():  # sizes are results: a path's ends name their values
+        place = named.x[at], max(named.mean[at], low)
+        look: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "textcoords": "offset points"}
+        halo = [withStroke(linewidth=2, foreground="white")]
+        axes.annotate(f"{values[at]:g}", place, (0, 5), path_effects=halo, zorder=8, **look)
     left, right = axes.get_xlim()
-    axes.set_xticks(asked or [tick for tick in TICKS if left <= tick <= right])
-    if asked:
-        axes.minorticks_off()
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
-
-
-def _write(axes: Axes, text: str, point: tuple[float, float], shift: Any, **look: Any) -> None:
-    """Write a small text `shift` points away from `point`, with a white outline, over all lines."""
-    from matplotlib.patheffects import withStroke
-
-    look |= {"fontsize": 6.5, "zorder": 8, "textcoords": "offset points"}
-    halo = [withStroke(linewidth=2, foreground="white")]
-    axes.annotate(text, point, shift, path_effects=halo, **look)
-
-
-def _name_values(axes: Axes, values: list[float], line: Line) -> None:
-    """Write parameter values next to the points of a line, at its ends and where there is room."""
-    low, high = axes.get_ylim()
-    named: list[float] = []
-    for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
-        across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
-        if all(abs(across - other) >= 16 for other in named):  # points
-            named.append(across)
-            below = line.mean[at] < low  # it is named at the lower edge of the frame
-            point = line.x[at], low if below else min(line.mean[at], high)
-            _write(axes, f"{values[at]:g}{' ↓' if below else ''}", point, (0, 5), ha="center")
-
-
-def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Iterable[Path]) -> None:
-    """Write accuracies (`lost`) of methods below a panel in a corner free of the lines `drawn`."""
-    points = np.array([both for _, line in drawn for both in zip(line.x, line.mean, strict=True)])
-    across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
-    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < 0.15)).any())
-    side, x, shift = ("left", 0, 3) if taken else ("right", 1, -3)
-    text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
-    look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
-    look |= {"color": layout.SOFT, "xycoords": "axes fraction"}
-    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-    _write(axes, text, (x, 0), (shift, 3), **look)
+    if lost:  # in the corner at the right, or if a line is there at the left
+        beside, below = (left * right) ** 0.5, low + 0.15 * (high - low)
+        points = (both for _, line in shown for both in zip(line.x, line.mean, strict=True))
+        taken = any(x > beside and low < y < below for x, y in points)
+        none = [Line2D([], [], linestyle="none")] * len(lost)
+        room: dict[str, Any] = {"handlelength": 0, "handletextpad": 0, "borderaxespad": 0.2}
+        room |= {"borderpad": 0.2, "labelspacing": 0.2, "frameon": True, "edgecolor": "none"}
+        room["loc"] = "lower left" if taken else "lower right"
+        axes.legend(none, lost, fontsize=6.5, labelcolor=layout.SOFT, **room)
+    asked = sorted({size for _, line in shown for size in line.x})
+    ticks = [tick for tick in TICKS if left <= tick <= right] if free or not asked else asked
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()

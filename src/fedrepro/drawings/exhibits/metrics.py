@@ -240,20 +240,6 @@ CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd 
 
 
 @dataclass(frozen=True)
-class Shade:
-    """A metric that heat maps show: its name, split and title, and how its values are written."""
-
-    metric: str
-    split: str
-    title: str
-    scale: float
-    form: str
-
-    def text(self, value: float) -> str:
-        return self.form.format(self.scale * value)
-
-
-@dataclass(frozen=True)
 class Map:
     """One heat map: the parameters on its axes (`across`, `up`), and constant others (`held`)."""
 
@@ -261,37 +247,33 @@ class Map:
     up: str
     held: dict[str, float]
 
-    def table(self, rows: pd.DataFrame, metric: str, split: str, what: str) -> pd.DataFrame:
-        """Return column `what` of the csv `rows` for a metric, as a table.
-
-        Its rows are values of the parameter `self.up`, its columns values of `self.across`.
-        """
-        cells = select_series(rows, metric, split)
+    def table(self, rows: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
+        """Return a column of the csv `rows` of one metric: `up` by `across`."""
         for key, value in self.held.items():
-            cells = cells[cells[key].astype(float) == value]
-        return cells.pivot(index=self.up, columns=self.across, values=what)
+            rows = rows[rows[key].astype(float) == value]
+        return rows.pivot(index=self.up, columns=self.across, values=column)
 
     def draw(
         self,
         axes: Axes,
         rows: pd.DataFrame,
-        shade: Shade,
+        met: pd.DataFrame | None,
         limits: tuple[float, float],
-        where: str | None,
+        form: str,
+        title: str,
     ) -> None:
-        """Draw means as cells, with colours between `limits`.
+        """Draw the means of `rows` as cells, with colours between `limits` and numbers in `form`.
 
-        Below each mean is its sd or, with `where`, the name of a metric that is 1 in trials that
+        Below each mean is its sd or, with the rows `met` of a metric that is 1 in trials that
         succeed, how many did; a cell without any is crossed.
         """
-        table = self.table(rows, shade.metric, shade.split, "mean")
-        if where:
-            met = self.table(rows, where, "", "by_trial").map(lambda text: str(text).split())
-            words = met.map(lambda one: f"{one.count('1')} of {len(one)}")
-            below, small = words.mask(met.map(lambda one: {*one} == {"1"}), ""), 5.5
+        table, sds = self.table(rows), self.table(rows, "sd")
+        if met is None:
+            below, small = sds.map(lambda sd: f"± {form.format(sd)}").mask(sds.isna(), ""), 4.8
         else:
-            sds = self.table(rows, shade.metric, shade.split, "sd")
-            below, small = sds.map(lambda sd: f"± {shade.text(sd)}").mask(sds.isna(), ""), 4.8
+            trials = self.table(met, "by_trial").map(lambda text: str(text).split())
+            words = trials.map(lambda one: f"{one.count('1')} of {len(one)}")
+            below, small = words.mask(trials.map(lambda one: {*one} == {"1"}), ""), 5.5
         failed = below.map(lambda text: text.startswith("0 of "))
         shown = table.astype(float).mask(failed).to_numpy()
         axes.pcolormesh(shown, cmap="cividis", vmin=limits[0], vmax=limits[1])
@@ -303,18 +285,18 @@ class Map:
         others = " of the other clients" if self.across == f"{self.up}_first" else ""
         axes.set_ylabel(layout.parameter_title(self.up) + others, labelpad=2)
         held = [f"{layout.parameter_title(key)} = {value:g}" for key, value in self.held.items()]
-        title = "; ".join(filter(None, (shade.title, ", ".join(held))))
+        title = "; ".join(filter(None, (title, ", ".join(held))))
         axes.set_title(title, loc="left", fontsize=7)
         for (row, column), value in np.ndenumerate(table.to_numpy(float)):
-            second = str(below.iat[row, column])
-            texts = [(0.68 if second else 0.5, 6.5, shade.text(value)), (0.25, small, second)]
+            second, text = str(below.iat[row, column]), form.format(value)
+            texts = [(0.68, 6.5, text), (0.25, small, second)] if second else [(0.5, 6.5, text)]
             if crossed := failed.iat[row, column]:
                 cross: dict[str, Any] = {"color": FAR, "markersize": 8, "markeredgewidth": 1.8}
                 axes.plot(column + 0.5, row + 0.66, "x", **cross)
-                texts = [(0.25, 5.5, shade.text(value))]
+                texts = [(0.25, 5.5, text)]
             dark = value - limits[0] < 0.55 * (limits[1] - limits[0]) and not crossed
             look: dict[str, Any] = {"color": "white" if dark else "black", "va": "center"}
-            for up, points, text in texts if second or crossed else texts[:1]:
+            for up, points, text in texts:
                 axes.text(column + 0.5, row + up, text, fontsize=points, ha="center", **look)
 
 
@@ -354,9 +336,10 @@ class HeatMaps(layout.Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         (maps, rows), size = pair_maps(exhibit, numbers), exhibit.settings.size
         name = "training" if self.split == "train" else "test"
-        shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
+        shades: list[tuple[str, str, str, float, str]]
+        shades = [("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
         if self.sizes:
-            shades.append(Shade(size, "", size.replace("_", " "), 1.0, "{:.0f}"))
+            shades.append((size, "", size.replace("_", " "), 1.0, "{:.0f}"))
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(maps) * len(shades) // columns
@@ -364,14 +347,16 @@ class HeatMaps(layout.Figured):
         drawn = layout.new_figure(0.85 + lines * (high + 0.55) + 0.05)
         margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42, "between": 0.62}
         axes = itertools.chain(*layout.grid_of(drawn, lines, columns, **margins))
-        for shade in shades:
+        met = select_series(rows, self.where, "") if self.where else None
+        for metric, split, title, scale, form in shades:
+            own = select_series(rows, metric, split)
+            own = own.assign(mean=scale * own["mean"], sd=scale * own["sd"])
             # one colour scale for all maps of a metric, a point wide at least against noise
-            means = [panel.table(rows, shade.metric, shade.split, "mean") for panel in maps]
-            low = min(float(table.to_numpy(float).min()) for table in means)
-            high = max(float(table.to_numpy(float).max()) for table in means)
-            low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
+            means = np.concatenate([panel.table(own).to_numpy(float).ravel() for panel in maps])
+            least, most = float(np.nanmin(means)), float(np.nanmax(means))
+            least = min(least, most - 1.0)
             for panel in maps:
-                panel.draw(next(axes), rows, shade, (low, high), self.where)
+                panel.draw(next(axes), own, met, (least, most), form, title)
         layout.headings(drawn, exhibit)
         return drawn
 

@@ -11,11 +11,10 @@ import io
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.util import find_spec
-from os.path import relpath
+from os.path import dirname, normpath, relpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,7 +25,7 @@ from fedrepro.core.paper_files import paper_attribute
 from fedrepro.record.record_results import RECORD
 from fedrepro.record.recorded_numbers import LINK, RecordQuery, filled
 from fedrepro.record.site import pages
-from fedrepro.record.site.report_data import Paper, Reports
+from fedrepro.record.site.report_data import Reports
 
 FINDINGS = "docs/findings/"
 GUIDES = {
@@ -39,18 +38,13 @@ GUIDES = {
     "Read results": ("claims", "leaderboard", "origin", "performance", "verdicts-moved"),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
-TAGS = re.compile(r"<[^>]*>")
-EXPORTS = re.compile(r"export\{([^}]*)\};?")
-SENTENCE = 20  # letters in the last cell of a row, from which it is read as a sentence
 # of an svg's numbers above 1, and indents: a hundredth of a point is not seen
 LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
-NEEDED = ("sphinx", "myst_parser", "furo", "itables")
+NEEDED = ("sphinx", "myst_parser", "furo")
 MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
+COPIED = re.compile(r'href="(?:\.\./)*files/([^"]+)"')
 GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
-# pages of the site; config's lies neither in docs/ nor with a paper
-PAGE = re.compile(r"docs/.+\.md|config/README\.md|glossary\.md")
-HOME = ("README.md", "reports/record", ".")  # for these the site has its first page
 
 
 def build(reports: Reports, folder: Path, out: Path) -> int:
@@ -77,12 +71,11 @@ def build(reports: Reports, folder: Path, out: Path) -> int:
 
 
 def _require_own(out: Path) -> None:
-    if out.is_symlink() or out.is_file():
-        raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
-    if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
+    other = out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file()
+    if other or out.is_symlink() or out.is_file():
         raise FedreproError(
-            f"{out} has other files than a site of fedrepro's, which would be lost; name a "
-            "folder that is not there yet"
+            f"{out} is a file, a link, or a folder of other files than a site's, which would be "
+            "lost; name a folder that is not there yet"
         )
 
 
@@ -93,11 +86,10 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     written["config/README.md"] = Path("config/README.md")
     written = {name: path for name, path in written.items() if path.exists() and name != GLOSSARY}
     found = {f"{FINDINGS}{name}.md": path for name, path in findings_in().items()}
-    elsewhere = {path.as_posix(): name for name, path in found.items()} | {GLOSSARY: "glossary.md"}
-    guides = Guides(Path.cwd(), RECORD, elsewhere, () if whole else (FINDINGS,))
     files = written | found if whole else written
+    shown = {path.as_posix(): name for name, path in files.items()} | {GLOSSARY: "glossary.md"}
     names = sorted(files, key=lambda name: name.removesuffix(".md"))
-    made = {name: guides.page(PurePosixPath(files[name])) for name in names}
+    made = {name: _guide(files[name], name, shown) for name in names}
     cards, openings = {}, {}
     details: dict[str, list[tuple[str, str]]] = {}
     for name in filter(found.__contains__, names):
@@ -108,9 +100,8 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
             text = file.read_text(encoding="utf-8").partition("\n")[2]
             opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
             said = paper_attribute(about, "SENTENCE") or opening
-            cards[about] = guides.numbered(said, 0).strip()
-            here, there = PurePosixPath(file), PurePosixPath(f"papers/{about}.md")
-            openings[about] = guides.linked(guides.numbered(opening, 1), here, there)
+            cards[about] = numbered(said, 0).strip()
+            openings[about] = linked(numbered(opening, 1), file, f"papers/{about}.md", shown)
     # only a checkout has guides
     origin, claims, board = (
         name if (name := f"docs/{guide}.md") in made else ""
@@ -119,7 +110,14 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     links, guide = pages.links_of(reports), board.replace(".md", ".html")
     copies: dict[str, Path] = {}
     for paper in reports.papers:
-        copies |= _files(paper, folder)
+        for board_of in paper.boards:
+            for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv"):
+                name = f"{board_of.key}{suffix}"
+                copies[f"shown/{name}"] = folder / name
+        for one in paper.exhibits.values():
+            for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*one.files.suffixes}:
+                ending = one.csv if suffix == ".csv" else suffix
+                copies[f"shown/{one.key}{ending}"] = folder / f"{one.key}{suffix}"
         found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
         made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
@@ -132,10 +130,10 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     if whole:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
-    copies |= {copied(path): Path(path) for path in guides.copies}
+    copied = {file for text in made.values() for file in COPIED.findall(text)}
+    copies |= {f"files/{file}": Path(file) for file in copied}
     package = resources.files("fedrepro.record.site")
     scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
-    scripts["tables.js"] = _tables_script()
     texts = made | {f"_static/{name}": text for name, text in scripts.items()}
     figures = {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
     for name, what in (texts | figures | {f"_extra/{n}": f for n, f in copies.items()}).items():
@@ -154,21 +152,6 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
 
 def _of(name: str) -> str:
     return PurePosixPath(name).stem.partition("-")[0]
-
-
-def _files(paper: Paper, folder: Path) -> dict[str, Path]:
-    """Return {path on the website: file of `folder`} for all that a paper's pages show."""
-    names = {
-        f"{board.key}{suffix}": f"{board.key}{suffix}"
-        for board in paper.boards
-        for suffix in board.about["files"]
-        if not suffix.endswith(".png")
-    }
-    for shown in paper.exhibits.values():
-        for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}:
-            ending = shown.csv if suffix == ".csv" else suffix
-            names[f"{shown.key}{ending}"] = f"{shown.key}{suffix}"
-    return {f"shown/{name}": folder / file for name, file in names.items()}
 
 
 def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:
@@ -190,87 +173,48 @@ def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[st
     return [(caption, names) for caption, names in found if names]
 
 
-def _tables_script() -> str:
-    """Return the JavaScript (DataTables) that makes tables sortable, to be loaded from disk."""
-    import itables
-
-    path = Path(itables.__file__).parent / "html/dt_bundle.js"
-    text = path.read_text(encoding="utf-8")
-    exported = EXPORTS.search(text)
-    if not exported:
-        raise FedreproError(f"{path} names no export; take itables 2.9")
-    names = dict(re.findall(r"([\w$]+) as ([\w$]+)", exported[1]))
-    table = next(local for local, name in names.items() if name == "default")
-    body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
-    return f"(function(){{\n{body}\n}})();\n"
+def _guide(file: Path, name: str, shown: Mapping[str, str]) -> str:
+    """Return the markdown `file` as the page `name`, with recorded numbers and working links."""
+    text = file.read_text(encoding="utf-8")
+    if name.startswith(FINDINGS):  # the paper's own pages have its claims and values
+        text = GENERATED.sub("", text)
+    text = text.replace("```mermaid\n", "```text\n")  # a chart would need a script
+    return linked(numbered(text, name.count("/")), file, name, shown)
 
 
-@dataclass
-class Guides:
-    """Turns markdown documents of the repository `root` into pages, with numbers from `record`.
+def numbered(text: str, depth: int, record: Path = RECORD) -> str:
+    """Replace numbers that link to files of the `record` by the recorded ones, linked to pages.
 
-    elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
-    that this website lacks. copies: files that pages link to, collected while pages are made.
+    `depth` is how many folders of the website lead to the text's page.
     """
 
-    root: Path
-    record: Path
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    copies: set[str] = field(default_factory=set)
+    def show(asked: RecordQuery, number: str) -> str:
+        _, paper, name = asked.file.split("/")
+        place = f"{'../' * depth}papers/{paper}.html#{name.partition('.')[0]}"
+        return pages.part("link", place, number, "number", f"{asked.file}: {asked.question}")
 
-    def page(self, path: PurePosixPath) -> str:
-        """Return the markdown file at `path` as a page, with recorded numbers and working links."""
-        text = (self.root / path).read_text(encoding="utf-8")
-        page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
-        if page.parent.name == "findings":  # the paper's own pages have its claims and values
-            text = GENERATED.sub("", text)
-        text = text.replace("```mermaid\n", "```text\n")  # a chart would need a script
-        return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
-
-    def numbered(self, text: str, depth: int) -> str:
-        """Replace numbers that link to record files by the recorded ones, linked to pages.
-
-        `depth` is how many folders of the website lead to the text's page.
-        """
-
-        def show(asked: RecordQuery, number: str) -> str:
-            _, paper, name = asked.file.split("/")
-            place = f"{'../' * depth}papers/{paper}.html#{name.partition('.')[0]}"
-            return pages.part("link", place, number, "number", f"{asked.file}: {asked.question}")
-
-        return filled(text, self.record, show) if LINK.search(text) else text
-
-    def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Point links in a text of file `path` on `page` to pages or copies; others become text."""
-        up, root = "../" * (len(page.parts) - 1), self.root.resolve()
-
-        def resolved(match: re.Match[str]) -> str:
-            label, target = match.groups()
-            if re.match(r"[a-z]+:|#", target):
-                return match[0]
-            file, hash_sign, anchor = target.partition("#")
-            place = (root / path.parent / file).resolve()
-            relative = place.relative_to(root).as_posix() if place.is_relative_to(root) else ""
-            other = self.elsewhere.get(relative, relative)
-            if not relative or not place.exists() or other.startswith(self.without):
-                return label
-            if PAGE.fullmatch(other):
-                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{anchor})"
-            if relative in HOME:
-                return pages.part("link", f"{up}index.html", label)
-            if place.is_dir():
-                return label
-            self.copies.add(relative)
-            return pages.part("link", up + copied(relative), label)
-
-        return MARKDOWN.sub(resolved, text)
+    return filled(text, record, show) if LINK.search(text) else text
 
 
-def copied(path: str) -> str:
-    """Return the path of a file's copy on the website, which any browser can show: as .txt."""
-    shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
-    return f"files/{path}" if shown else f"files/{path}.txt"
+def linked(text: str, path: Path, name: str, shown: Mapping[str, str]) -> str:
+    """Point links of a file `path` on the page `name` to pages `shown`, by file, or to copies.
+
+    Only csv files are copied; other links become text.
+    """
+
+    def resolved(match: re.Match[str]) -> str:
+        label, target = match.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return match[0]
+        file, hash_sign, anchor = target.partition("#")
+        relative = normpath(path.parent / file)
+        if other := shown.get(relative):
+            return f"[{label}]({relpath(other, dirname(name))}{hash_sign}{anchor})"
+        copied = f"{'../' * name.count('/')}files/{relative}"
+        known = relative.endswith(".csv") and Path(relative).is_file()
+        return pages.part("link", copied, label) if known else label
+
+    return MARKDOWN.sub(resolved, text)
 
 
 SETTINGS: dict[str, Any] = {
@@ -305,7 +249,6 @@ SETTINGS: dict[str, Any] = {
 
 def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
     """Turn the pages in `source` into html in `out`; raise FedreproError if Sphinx warns."""
-    from docutils import nodes  # type: ignore[import-untyped]
     from sphinx.application import Sphinx
     from sphinx.search.en import SearchEnglish
     from sphinx.util.docutils import docutils_namespace, patch_docutils
@@ -320,13 +263,6 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
-    def mark_worded(app: object, doctree: Any) -> None:
-        """Give tables with sentences in the last column a CSS class, to wrap on small screens."""
-        for table in doctree.findall(nodes.table):
-            rows = [row for body in table.findall(nodes.tbody) for row in body]
-            if any(len(TAGS.sub("", row[-1].astext())) > SENTENCE for row in rows):
-                table["classes"].append("worded")
-
     warnings = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
@@ -334,7 +270,6 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
         app.connect("autodoc-process-docstring", _plain, priority=400)  # before lists
-        app.connect("doctree-read", mark_worded)
         app.connect("html-page-context", draw, priority=100)  # before the theme draws it
         app.add_search_language(OneStemAWord)
         app.build()

@@ -42,11 +42,8 @@ MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
 # a sentence ends at a full stop that a capital letter or the end follows
 END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 KNOWN = texts.page_data("methods.yaml")
-SIZE = 17.0  # of letters, in pixels
-COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
 MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
 BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
-SOURCE = re.compile(r"Source: .*", re.DOTALL)
 
 
 @cache
@@ -258,16 +255,8 @@ def links_of(reports: Reports) -> dict[str, str]:
 
 
 def about(item: Component) -> tuple[str, str]:
-    """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
-
-    A sentence for the method in methods.yaml, if any, stands in place of the first paragraph; the
-    source that this paragraph names then ends the rest.
-    """
+    """Return a method's docstring as markdown in two parts: its first paragraph, and the rest."""
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
-    said = KNOWN.get(item.name, {}).get("about")
-    if said:
-        source = SOURCE.search(first)
-        first, rest = said, "\n\n".join(filter(None, [rest, source and source[0]]))
     return docstring(first), docstring(rest)
 
 
@@ -286,19 +275,3 @@ def escaped(text: str, signs: str) -> str:
     pieces = re.split(r"(`[^`]+`)", text)
     pieces[::2] = [re.sub(rf"([{signs}])", r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
     return "".join(pieces)
-
-
-def formula(text: str) -> dict[str, Any]:
-    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    letters = FontProperties(math_fontfamily="stix")
-    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
-    box, parts = outline.get_extents(), []
-    for points, code in outline.iter_segments(simplify=False, curves=True):
-        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
-        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
-        parts.append(f"{COMMANDS[int(code)]}{ends}")
-    size = {"wide": round(box.width + 2, 1), "high": round(box.height + 2, 1)}
-    return {"text": text, "path": "".join(parts), **size}

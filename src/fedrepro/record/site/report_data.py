@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from fedrepro.core.artifacts import read_checked, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.drawings import tables
-from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
+from fedrepro.numbers.cost_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
@@ -29,7 +29,6 @@ from fedrepro.planning.figure_interface import final
 Row = Mapping[str, str]
 LARGE = 64 * 2**10  # bytes of a csv
 AS_PRINTED = ("exhibit", "method", "metric", "split", "apart", "set_up", "source", "note")
-PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
 COUNTED = {"Exchanges": "rounds", "Passes": "passes", "Parameters": "parameters"}
 
 
@@ -211,42 +210,30 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
     """Return what methods cost and need, by the json and the csv of a figure or table.
 
-    Each method that sends bytes has a text by column head, also as multiples of a plain method's,
-    such as FedAvg's, at equal swept parameters. There are none if fewer than two methods send
-    bytes, or if all are one method that always sends equally many.
+    Each method that sends bytes has a text by column head. There are none if all are alike.
     """
-    ended = final(numbers)
-    places = [name for name in leading_columns(ended) if name != ROUND]
-    held: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
-    for row in ended.to_dict("records"):
-        place = tuple(str(row[name]) for name in places)
-        held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
-    methods = {method["label"]: method for method in about["methods"]}
-    sending = {label: held.get((label, "bytes_up"), {}) for label in methods}
-    sending = {label: sent for label, sent in sending.items() if any(sent.values())}
-    by_name = {methods[label]["name"]: label for label in reversed(sending)}
-    alike = len({tuple(sent.values()) for sent in sending.values()}) == 1
-    if len(sending) < 2 or (alike and len(by_name) == 1):
-        return []
-    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(sending)))
-    base, rows = sending[plain], []
-    for label, sent in sending.items():
-        ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
-        cells = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
-        cells[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
+    by_number = final(numbers).groupby(["method", "metric"])["mean"]
+    values = {key: sorted(own.dropna()) for key, own in by_number}
+    rows = []
+    for method in about["methods"]:
+        label = method["label"]
+        if not any(sent := values.get((label, "bytes_up"), ())):
+            continue
+        cells = {"Method": label, "Clients send": _range(sent, megabytes)}
         for head, metric in COUNTED.items():
-            cells[head] = _range(held.get((label, metric), {}).values(), _count)
-        took = held.get((label, "seconds"), {}).values()
+            cells[head] = _range(values.get((label, metric), ()), _count)
+        took = values.get((label, "seconds"), ())
         cells["Seconds a trial"] = _range(took, "{:.3g}".format)
-        cells["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        cells["It sees"] = needs_in_words(method["needs"], method.get("sends", ""))
         rows.append(cells)
-    return [{head: one[head] for head in one if any(row[head] for row in rows)} for one in rows]
+    heads = [head for head in (rows or [{}])[0] if any(row[head] for row in rows)]
+    different = {tuple(row.values())[1:] for row in rows}
+    return [{head: row[head] for head in heads} for row in rows] if len(different) > 1 else []
 
 
 def _count(value: float) -> str:
     return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
 
 
-def _range(values: Iterable[float], text: Callable[[float], str]) -> str:
-    known = sorted(value for value in values if value == value)
-    return " to ".join(dict.fromkeys(text(end) for end in (*known[:1], *known[-1:])))
+def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    return " to ".join(dict.fromkeys(text(end) for end in (*values[:1], *values[-1:])))

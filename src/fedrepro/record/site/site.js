@@ -1,20 +1,6 @@
 // What pages do beyond being read: a bubble over judged cells, sortable tables.
 (function () {
   "use strict";
-  const base = new URL(".", document.currentScript.src).href;
-  const loaded = {};
-
-  function script(name) {
-    loaded[name] = loaded[name] || new Promise(function (done, failed) {
-      const tag = document.createElement("script");
-      tag.src = base + name;
-      tag.onload = done;
-      tag.onerror = failed;
-      document.head.appendChild(tag);
-    });
-    return loaded[name];
-  }
-
   // ------------------- a table that is wider than a telephone: its rows stand one below the other
   function headsOf(table) {
     const heads = [], taken = [];
@@ -96,18 +82,26 @@
     else hide();
   }, { passive: true });
 
-  // ------------------------------------------------------------------------- tables of values
-  const tables = document.querySelectorAll("table.data");
-  if (tables.length) {
-    script("tables.js").then(function () {
-      tables.forEach(function (table) {
-        const many = table.tBodies[0].rows.length > 12;  // what one sees at once needs no pages
-        new window.DataTable(table, { pageLength: 50, order: [], autoWidth: false,
-          paging: many, searching: many, info: many,
-          lengthMenu: [25, 50, 100, 1000] });
+  // ------------------------------------------------------- rows by the column whose head is clicked
+  document.querySelectorAll("table.data").forEach(function (table) {
+    const heads = Array.from(table.tHead.rows[0].cells);
+    function sort(head, at) {
+      const down = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      const text = function (row) { return row.cells[at].textContent.trim().replace(/,/g, "").replace("−", "-"); };
+      const rows = Array.from(table.tBodies[0].rows).sort(function (a, b) {
+        const gap = parseFloat(text(a)) - parseFloat(text(b));
+        return down * (isNaN(gap) ? text(a).localeCompare(text(b)) : gap);
       });
+      heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
+      head.setAttribute("aria-sort", down > 0 ? "ascending" : "descending");
+      table.tBodies[0].append(...rows);
+    }
+    heads.forEach(function (head, at) {
+      head.tabIndex = 0;
+      head.addEventListener("click", function () { sort(head, at); });
+      head.addEventListener("keydown", function (event) { if (event.key === "Enter") sort(head, at); });
     });
-  }
+  });
 
   // ------------------------------------------------------- a place that a link names is opened
   function open() {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import yaml
 
 from fedrepro.core.metrics import all_metrics
-from fedrepro.drawings.tables import TextCell, number_form
+from fedrepro.drawings.tables import TextCell, number_form, number_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
@@ -124,8 +124,7 @@ def printed_cells(row: Row) -> list[str]:
     def told(value: str, spread: str) -> str:
         if not value or math.isinf(float(value)):
             return value and "not reached"
-        around = f" ± {form(float(spread))}" if spread not in ("", "nan") else ""
-        return form(float(value)) + around
+        return number_text(form, float(value), float(spread or "nan"))
 
     return [
         ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
@@ -134,22 +133,6 @@ def printed_cells(row: Row) -> list[str]:
         told(row["printed"], row.get("printed_sd", "")),
         told(row["mean"], row.get("sd", "")),
     ]
-
-
-def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
-    """Return {figure or table: dots of a chart of our numbers against the paper's}.
-
-    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict).
-    """
-    by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
-    for row in rows:
-        if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
-            share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
-            text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            place = math.log2(min(max(share, 0.25), 4.0))
-            dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
-            by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    return by_exhibit
 
 
 def remarks(head: Row) -> str:
@@ -258,31 +241,29 @@ def answer(shown: BoardView) -> dict[str, Any]:
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]
-    rivals = table[table["class"] != "reference"]
-    if rivals["group"].isna().all():
-        return {}
-    columns = {
+    by_data = {
         "all data sets" if data == ALL else str(data): rows
-        for data, rows in rivals.groupby("data", sort=False)
+        for data, rows in table.groupby("data", sort=False)
     }
-    each_data = zip(columns, rivals["data"].unique(), strict=True)
-    to_beat = {name: score_of(line, table[table["data"] == data]) for name, data in each_data}
+    rivals = {data: rows[rows["class"] != "reference"] for data, rows in by_data.items()}
+    (*_, last), (*_, picture) = by_data.values(), rivals.values()
+    if all(rows["group"].isna().all() for rows in rivals.values()):
+        return {}
     better = f"beside_{line.replace(' ', '_')}"
     leaders = []
-    for kind in rivals["class"].unique():
-        each = [(data, rows[rows["class"] == kind]) for data, rows in columns.items()]
+    for kind in dict.fromkeys(kind for rows in rivals.values() for kind in rows["class"]):
+        each = [(data, rows[rows["class"] == kind]) for data, rows in rivals.items()]
         groups = [(data, own, own[own["group"] == 1]) for data, own in each]
         data, _, first = next((g for g in groups if 0 < len(g[2]) < len(g[1])), groups[0])
         if len(first):
-            scores = score_text(first["score"].max()), score_text(to_beat[data])
+            scores = score_text(first["score"].max()), score_text(score_of(line, by_data[data]))
             leaders.append((kind, data, first["method"].tolist(), *scores))
-    last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "paper": shown.key.partition("/")[0],
-        "data": [*columns],
-        "picture": last[last["class"] != "reference"],
+        "data": [*by_data],
+        "picture": picture,
         "leaders": leaders,
-        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in columns.items()],
+        "above": [(d, r[r[better] == "better"]["method"].tolist()) for d, r in rivals.items()],
         "line": line,
         "at": score_of(line, last),
     }
