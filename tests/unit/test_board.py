@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
+from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.figure_layout import rules
+from fedrepro.drawings.leaderboard import bytes_up
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import (
     BoardData,
@@ -304,6 +307,20 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
         made("task_arithmetic", scale=[])
     with pytest.raises(FedreproError, match="'average' declares no settings for comparisons"):
         made("average")
+
+
+def test_no_mark_is_cut_by_an_edge() -> None:
+    place = ROOT / "reports/record/paper/arena"
+    with rules():
+        board = read_json(place / "1.json")["board"]
+        drawn = bytes_up(board, pd.read_csv(place / "1.csv"))
+        drawn.canvas.draw()
+    for axes in drawn.axes:
+        box = axes.get_window_extent()
+        for mark in (line for line in axes.lines if line.get_marker() != "None"):
+            _, y = axes.transData.transform(mark.get_xydata()[0])
+            half = mark.get_markersize() / 2**0.5 * drawn.dpi / 72  # a diamond's
+            assert box.y0 <= y - half < y + half <= box.y1
 
 
 def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():

@@ -1,7 +1,9 @@
-"""Draw a leaderboard: methods' scores with intervals and groups."""
+"""Draw a leaderboard: methods' scores with intervals and groups, and scores against bytes sent."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,41 +23,61 @@ ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
 BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 LEAST = -1.5  # scores below are out of sight
+# behind a name; a halo outlines each letter, in four times the bytes
+CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 DOT: dict[str, Any] = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
-    """Draw a leaderboard from its csv `table`; return .groups.svg and .groups.png as bytes.
+    """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
 
     `board` has the leaderboard's title and three methods: `baseline` (score 0), `ceiling` (score 1)
-    and `line` (the method to beat).
+    and `line` (the method to beat). `table` is its csv.
     """
     with layout.rules():
-        figure, title = groups(board, table), f"{board['title']}: groups"
-        return {f".groups{end}": layout.image_of(figure, end, title) for end in (".svg", ".png")}
+        drawn = {"groups": groups(board, table), "bytes": bytes_up(board, table)}
+        return {
+            f".{name}{end}": layout.image_of(figure, end, f"{board['title']}: {name}")
+            for name, figure in drawn.items()
+            for end in (".svg", ".png")
+        }
+
+
+def _axis(board: Mapping[str, Any]) -> str:
+    return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+
+
+def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
+    """Split a leaderboard into (starts, rows by data set, rows of ranked methods over all data).
+
+    `starts` says whether clients began from equal weights. "all", if there, is the last data set.
+    Bounds such as pooled training (class reference) and methods without a score have no rank.
+    """
+    families = []
+    for starts, rows in table.groupby("starts", sort=False):
+        by_data = {str(data): own for data, own in rows.groupby("data", sort=False)}
+        (*_, last) = by_data.values()
+        ranked = last[(last["class"] != "reference") & last["score"].notna()]
+        families.append((str(starts), by_data, ranked))
+    return families
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    A group is its best method and those that paired t-tests do not separate from it. Bounds such as
-    pooled training (class reference) and methods without a score have no rank.
+    A group is its best method and those that paired t-tests do not separate from it. `board` has
+    the title and the methods with score 0 and 1 and to beat, `table` is the leaderboard's csv.
     """
-    families = []  # clients of one start, and of different ones
-    for starts, family in table.groupby("starts", sort=False):
-        columns = {str(data): own for data, own in family.groupby("data", sort=False)}
-        (*_, last) = columns.values()  # all data sets together, if there are several
-        order = last[(last["class"] != "reference") & last["score"].notna()]
-        height = ROW * (len(order) + order["class"].nunique())
-        families.append((starts, columns, order, height))
-    drawn = layout.new_figure(0.75 + sum(height + 0.8 for *_, height in families))
+    families = _families(table)
+    heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
+    drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, ranks = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
     # all intervals and both bounds, but nothing below LEAST
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
-    for starts, columns, order, height in families:
+    for (starts, columns, order), height in zip(families, heights, strict=True):
         whole = drawn.get_figheight()
         drawn.text(LEFT, 1 - (top - 0.28) / whole, f"clients of {starts}")
         sides = {"left": left, "right": ranks, "across": ranks, "bottom": whole - top - height}
@@ -73,8 +95,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
-    scale = f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
-    drawn.text(LEFT, 0.12 / drawn.get_figheight(), scale, color=SOFT)
+    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
     below = (
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
@@ -118,3 +139,90 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     axes.set_ylim(at - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
+
+
+def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
+    """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
+
+    `board` has the leaderboard's title and methods with score 0 and 1, `table` is its csv.
+    """
+    from matplotlib.lines import Line2D
+
+    families = _families(table)
+    drawn = layout.new_figure(0.85 + 3.1 * len(families))
+    fewest = np.nanmin(table["parameters"].to_numpy(float))
+    sides = {"left": 0.55, "right": 0.2, "top": 0.62, "bottom": 0.83, "between": 0.6}
+    panels = itertools.chain(*layout.grid_of(drawn, len(families), 1, **sides))
+    for axes, (starts, _, rows) in zip(panels, families, strict=True):
+        rows = rows[rows["score"] > LEAST]
+        rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
+        best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
+        best = best[best["score"] > best["score"].cummax().shift(fill_value=-math.inf)]
+        axes.step(best["bytes_up"], best["score"], where="post", color="#9AA0A8", linewidth=1.0)
+        for row in rows.to_dict("records"):
+            mark = MARKS[str(row["class"])]
+            look = DOT | {"markersize": row["points"], "color": mark.colour, "zorder": 4}
+            axes.plot(row["bytes_up"], row["score"], mark.marker, **look)
+        _names(axes, rows)
+        low, high = axes.get_ylim()
+        room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
+        scores = rows["score"].astype(float)
+        axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
+        axes.set_xscale("log")
+        low, high = rows["bytes_up"].min(), rows["bytes_up"].max()
+        wide = max(high / low, 2.0)
+        axes.set_xlim(low / wide**0.44, high * wide**0.22)
+        every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
+        ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
+        axes.set_ylabel(_axis(board))
+    axes.set_xlabel("bytes that clients send, as multiples of their models")
+    handles = [
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in MARKS.items()
+        if kind != "reference" and (table["class"] == kind).any()
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+    below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
+    layout.write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
+    return drawn
+
+
+def _names(axes: Axes, own: Frame) -> None:
+    """Write the methods' names next to their marks, without overlap.
+
+    `own` has a row for each method: its score, the bytes sent, and the mark's size in `points`.
+    Names of methods that send about equally many bytes are in one column.
+    """
+    from matplotlib.transforms import offset_copy
+
+    gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
+    # values within a fifth of each other share a column of names
+    ordered = own["bytes_up"].sort_values()
+    columns = (ordered > 1.2 * ordered.shift()).cumsum()
+    rows = own.assign(column=columns).sort_values("score", ascending=False)
+    for column, of_column in rows.groupby("column"):
+        heights = spread(of_column["score"].to_numpy(float), gap)
+        # names of the first column have the room to the left of it
+        ends, shift = of_column["bytes_up"], 2.5 + 0.7 * of_column["points"].max()
+        side, end, shift = ("left", ends.max(), shift) if column else ("right", ends.min(), -shift)
+        moved = offset_copy(axes.transData, axes.get_figure(root=True), x=shift, units="points")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
+        for row, height in zip(of_column.to_dict("records"), heights, strict=True):
+            line = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5, "shrinkA": 0}
+            line["shrinkB"] = 0.7 * row["points"]
+            look: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
+            look |= {"arrowprops": line, "zorder": 5}
+            at = (row["bytes_up"], row["score"])
+            axes.annotate(str(row["method"]), at, (end, height), textcoords=moved, **look)
+
+
+def spread(heights: np.ndarray, gap: float) -> np.ndarray:
+    """Return the `heights` of labels, from the highest down, moved least to be `gap` apart."""
+    from scipy.optimize import isotonic_regression
+
+    below = gap * np.arange(len(heights))
+    return np.asarray(isotonic_regression(heights + below, increasing=False).x) - below

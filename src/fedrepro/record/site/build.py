@@ -111,7 +111,7 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     copies: dict[str, Path] = {}
     for paper in reports.papers:
         for board_of in paper.boards:
-            for suffix in (".groups.svg", ".csv", ".scenarios.csv", ".times.csv"):
+            for suffix in (".groups.svg", ".bytes.svg", ".csv", ".scenarios.csv", ".times.csv"):
                 name = f"{board_of.key}{suffix}"
                 copies[f"shown/{name}"] = folder / name
         for one in paper.exhibits.values():
