@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,9 +24,8 @@ from small_exhibits import LEAST
 from synthetic import draw, workplace
 
 from fedrepro.cli.app import app
-from fedrepro.cli.job import COMPUTING, DRAWING
 from fedrepro.cli.main import FAULT, main
-from fedrepro.core.registry import KINDS, parse_token, read_token
+from fedrepro.core.registry import KINDS, parse_token
 from fedrepro.drawings import figure_layout as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
@@ -216,10 +214,9 @@ LETTERS = st.text(st.sampled_from("abcdefmlp0123456789._-+~@;=/, üé\0\n"), max
 @given(st.sampled_from(list(KINDS)), st.sampled_from(TOKENS), LETTERS, st.integers(0, 40))
 def test_an_odd_token_is_read_or_refused_with_a_sentence(kind, token, letters, at):
     for text in (letters, token[:at] + letters + token[at:], token[:at] + letters):
-        for read in (parse_token, read_token):
-            spec = done_or_said(lambda: read(kind, text))  # noqa: B023
-            if spec is not None:
-                assert parse_token(kind, spec.token) == spec
+        spec = done_or_said(lambda: parse_token(kind, text))  # noqa: B023
+        if spec is not None:
+            assert parse_token(kind, spec.token) == spec
 
 
 WORDS = [
@@ -287,21 +284,6 @@ def lines(draw: st.DrawFn) -> list[str]:
     return line
 
 
-KEYS = ("dataset", "partition", "method", "data", "raw", "out", "trials", "exhibit", "exhibits")
-KEYS += ("scale", "reports", "paper", "board", "kind", "granularity", "seed", "file", "x")
-VALUES = st.sampled_from(
-    [*WORDS, None, True, 0, -1, 1.5, [], [0, 1], ["pfnm/figure-2a"], {}, {"name": "digits"}]
-)
-
-
-@st.composite
-def jobs(draw: st.DrawFn) -> list[str]:
-    """A job with some keys."""
-    stage = draw(st.sampled_from([*COMPUTING, *DRAWING, "x"]))
-    keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
-    return ["job", json.dumps({"stage": stage, **{key: draw(VALUES) for key in keys}})]
-
-
 def said_or_done(folder: Path, line: list[str]) -> None:
     out, error, usage = io.StringIO(), io.StringIO(), False
     with (
@@ -326,10 +308,4 @@ def said_or_done(folder: Path, line: list[str]) -> None:
 @given(lines())
 @example(["verify", "", "--runs", 5000 * "9"])  # more digits than Python makes a number of
 def test_bad_arguments_of_commands(folder, line):
-    said_or_done(folder, line)
-
-
-@some(150)
-@given(jobs())
-def test_bad_keys_of_jobs(folder, line):
     said_or_done(folder, line)

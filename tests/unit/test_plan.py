@@ -224,12 +224,6 @@ def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, si
     assert [i for block in found for i in block][:many] == list(range(many))
 
 
-@pytest.mark.parametrize("text", ["5-2", "a-b", "1-2-3", "", "3-3"])  # of one it is "3"
-def test_a_bad_range_is_a_sentence(text):
-    with pytest.raises(FedreproError, match="is not a range; write first-last"):
-        TrialBlock.parse(text)
-
-
 def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
     """Averaging from a shared start: other local models, from the same partition."""
     point = plan("paper").exhibit("pfnm/equal-size-photographs").points[0]
@@ -359,33 +353,18 @@ JOB = {
     ("change", "sentence"),
     [
         ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
-        ({"method": "pfnm"}, "method must be {name: ...}, not 'pfnm'"),
+        ({"method": "pfnm"}, "'method' cannot be 'pfnm'"),
         ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
         ({"method": {"name": "pfnm", "paired": 2}}, "does not list 2 settings"),
-        ({"trials": [1, 0]}, "'trials' cannot be"),
         ({"trials": [0]}, "'trials' cannot be"),
         ({"trials": None}, "'trials' cannot be None"),
-        ({"seed": -1}, "'seed' cannot be -1"),
-        ({"seed": True}, "'seed' cannot be"),
-        ({"evaluate": "test"}, "'evaluate' cannot be 'test'"),
         ({"every": 3}, "'every' cannot be 3"),
         ({"out": ""}, "the key 'out' is missing"),
-        ({"out": "a\0b"}, "'out' cannot be"),
     ],
 )
 def test_what_a_job_cannot_say_is_one_sentence(change, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_job(JOB | change)
-
-
-def test_a_job_lacks_something_or_is_of_another_stage(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for change, sentence in (
-        ({"method": {"name": "average"}}, "its stage is aggregate, not simulate"),
-        ({"stage": "train"}, "the job of stage train: the key 'dataset' is missing"),
-    ):
-        assert main(["job", json.dumps(JOB | change)]) == 2
-        assert sentence in capsys.readouterr().err
 
 
 def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):

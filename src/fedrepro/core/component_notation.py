@@ -149,13 +149,10 @@ def method_of(setting: str) -> str:
     return setting.partition(";")[0].partition("+")[0]
 
 
-def read(
-    components: Mapping[str, Component], token: str, kind: str = "component", exact: bool = False
-) -> Spec:
+def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    `components` are all of this `kind` (such as method), by name. Parameters may be in any order
-    unless `exact`, which raises for a text that differs from `Spec.token`.
+    `components` are all of this `kind` (such as method), by name.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
@@ -176,7 +173,4 @@ def read(
             values[key] = component.params[key].read_list(text, where)
         else:
             raise unknown("parameter", key, component.params, where)
-    spec = component.spec(values) if count is None else component.listing(values, count, where)
-    if exact and spec.token != token:
-        raise FedreproError(f"{where} is not in canonical form; write '{spec.token}'")
-    return spec
+    return component.spec(values) if count is None else component.listing(values, count, where)

@@ -1,7 +1,7 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
 Modules register their functions by decorators: ours, which load without torch and scikit-learn so
-that planning takes milliseconds, a user's files, and those of installed packages (`plugins.py`).
+that planning takes milliseconds, and a user's files (`plugins.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,7 +21,6 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import Param
-from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 
@@ -63,8 +60,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
-_loaded: set[str] = set()  # kinds, and INSTALLED
-INSTALLED = "components of installed packages"
+_loaded: set[str] = set()  # kinds
 _of_file: dict[str, list[tuple[str, str]]] = {}  # kinds and names, by file outside the package
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,14 +167,7 @@ def components_of(file: str) -> list[Component]:
 
 
 def _bring_outside() -> None:
-    """Register components of installed packages and configured files; remove other files' ones."""
-    if INSTALLED not in _loaded:
-        _loaded.add(INSTALLED)  # before they are loaded, since they may ask for components
-        try:
-            plugins.load_installed()
-        except FedreproError:
-            _loaded.discard(INSTALLED)
-            raise
+    """Register components of configured files; remove those of other files."""
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
         for kind, name in _of_file.pop(file):
@@ -201,10 +190,7 @@ def _load(file: str) -> None:
         for kind in KINDS:
             components(kind)
         before = {kind: set(found) for kind, found in _found.items()}
-        if plugins.OF_CLASS.search(file) or _has_torch(file):
-            importlib.import_module("torch")  # which reads the sources of who imports it
-        with opened_files() as opened:
-            made = plugins.load_file(file)
+        made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
@@ -220,8 +206,6 @@ def _load(file: str) -> None:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
-        for kind, name in _of_file[file]:
-            _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
         for kind, name in new():
@@ -258,20 +242,9 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
     return model
 
 
-def _has_torch(file: str) -> bool:
-    with suppress(OSError, ValueError), open(file, encoding="utf-8") as text:  # reported on loading
-        return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
-    return False
-
-
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
-    return read_token(kind, token, exact=True)
-
-
-def read_token(kind: str, token: str, exact: bool = False) -> Spec:
-    """Return what a text such as dirichlet+alpha~0.1 means; see `component_notation.read`."""
-    spec = read(components(kind), token, kind, exact)
+    """Return the component that a text such as dirichlet+alpha~0.1 means; see `Spec.token`."""
+    spec = read(components(kind), token, kind)
     # a token may stand for several settings of a method, but of nothing else
     return spec if kind == "method" else spec.single()
 
@@ -297,28 +270,21 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component of this `kind` that a user's text `word` means, with its parameters.
-
-    The text is a token such as dirichlet+alpha~0.1; its name may be any word that `entry_of` takes.
-    """
-    name, plus, rest = word.partition("+")
-    entry = entry_of(kind, name)
-    if plus:
-        further = read_token(kind, f"{entry['name']}+{rest}")
-        given = {part.partition("~")[0] for part in rest.split("+")}
-        entry |= {key: value for key, value in further.values.items() if key in given}
+    """Return the component of this `kind` that a user's `word` means; see `entry_of`."""
+    entry = entry_of(kind, word)
     return components(kind)[entry.pop("name")].spec(entry)
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
     """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
-    The word is a name, or one of SHORT such as 2nn; dirichlet:0.1 sets the first parameter too. A
-    model may be a class of a file: nets.py:Net.
+    The word is a name, or one of SHORT such as 2nn; dirichlet:0.1 sets the first parameter too, and
+    dirichlet+alpha~0.1 parameters by name. A model may be a class of a file: nets.py:Net.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}
-    called, sign, text = word.partition(":")
+    called, *pairs = word.split("+")
+    called, sign, text = called.partition(":")
     known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
@@ -335,7 +301,9 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
         key = next((key for key in own if key != "clients" and key not in values), None)
         if key is None:
             raise FedreproError(f"{what} '{called}' takes no value: write {called}")
-        entry[key] = value_of(own, key, text, word)
+        pairs.append(f"{key}~{text}")
+    for key, _, text in (pair.partition("~") for pair in pairs):
+        entry[key] = value_of(known[name].params, key, text, word)
     return entry
 
 

@@ -10,8 +10,7 @@ import itertools
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,8 +18,7 @@ from typing import Any, TypeVar
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
-from fedrepro.core.plugins import MODULES as OUTSIDE
-from fedrepro.core.plugins import opened_files, opened_within, own_fault
+from fedrepro.core.plugins import own_fault
 
 T = TypeVar("T")
 
@@ -41,11 +39,6 @@ class Component:
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
     digest: str = ""
-
-    @property
-    def outside(self) -> bool:
-        """Return whether the component comes from a user's file, not from a package."""
-        return self.fn.__module__.startswith(OUTSIDE)
 
     @property
     def file(self) -> str:
@@ -80,13 +73,11 @@ class Component:
         Raises FedreproError if a user's file fails, or the result is not of the type `expected`.
         """
         try:
-            with opened_files() if self.outside else nullcontext(()) as files:
-                result = self.fn(*args, **values)
+            result = self.fn(*args, **values)
         except Exception as error:
             if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
-        self.require_declared(files, args)
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise FedreproError(
@@ -94,22 +85,6 @@ class Component:
                 f"{os.path.basename(self.file) or 'its function'}"
             )
         return result
-
-    def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise FedreproError if a user's component opened a file that it does not declare.
-
-        `files` are the files that it opened; `given` are its arguments: files in folders among them
-        are allowed.
-        """
-        folders = [str(one) for one in given if isinstance(one, os.PathLike)]
-        path = next((file for file in files if not opened_within(file, *folders)), "")
-        if path and self.outside and self.kind != "method" and "reads" not in self.meta:
-            path = os.path.relpath(path) if opened_within(path, os.curdir) else path
-            raise FedreproError(
-                f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
-                f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
-            )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.

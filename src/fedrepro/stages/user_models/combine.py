@@ -22,7 +22,7 @@ from fedrepro.core.component_notation import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.registry import components, read_token, value_of
+from fedrepro.core.registry import components, parse_token, value_of
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import save_state
@@ -77,7 +77,7 @@ def combine(
     Raises:
         FedreproError: the method is not one-shot, cannot combine these models, or needs data.
     """
-    spec = read_token("method", method_named(method)) if isinstance(method, str) else method
+    spec = parse_token("method", method_named(method)) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
     context = ModelContext.of(models)
     for doubt in context.doubts(setting.component):
@@ -144,7 +144,7 @@ def run(
 ) -> tuple[str, ...]:
     """Combine state dicts into a file `out`; return notes. `settings`: key=value of the method."""
     require_target(out, SUFFIXES, files.all)
-    spec = read_token("method", method_named(method))
+    spec = parse_token("method", method_named(method))
     values: dict[str, Any] = {**spec.values}
     for setting in settings:
         key, equals, text = setting.partition("=")

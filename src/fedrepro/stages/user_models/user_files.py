@@ -16,7 +16,7 @@ from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE
-from fedrepro.core.registry import components, read_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.user_data import (
     PIXEL,
@@ -422,7 +422,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
-    training, counts, said = read_token("training", files.training), None, list[str]()
+    training, counts, said = parse_token("training", files.training), None, list[str]()
     if files.labels:
         counts, said = read_counts(files.labels, files.models, files.in_order)
     every = [*files.models, *([files.start] if files.start else [])]
