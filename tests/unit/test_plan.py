@@ -194,7 +194,7 @@ def test_names_of_jobs_are_folders_and_do_not_depend_on_other_exhibits():
             "shows every value of gamma0, but lists no values of it",
         ),
         ({"model": {"name": "logistic"}}, "combines mlp models, not 'logistic'"),
-        ({"sweep": {"clients": [1]}}, "not of the form component.parameter"),
+        ({"sweep": {"clients": [1]}}, "not component.parameter"),
         ({"sweep": {"partition.client": [1]}}, "did you mean 'clients'"),
         ({"trials": 0}, "'trials' is 0"),
         ({"methods": [{"name": "average"}, {"name": "average"}]}, "two of its methods are called"),

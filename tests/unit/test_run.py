@@ -42,7 +42,7 @@ MISTAKES = {
     "run fedavg --client 3": "No such option: --client",
     "run fedavg scaffold.lr=0.1": "unknown name before the dot 'scaffold' in 'scaffold.lr'",
     "run fedavg --data mine.csv": "--data takes the name of a data set, not the file mine.csv",
-    "run fedavg lr=0.1": "write it as in fedavg.lr, or as the option --lr",
+    "run fedavg lr=0.1": "write it as in fedavg.lr, or as an option",
     "run fedavg proximal=0.1": "'proximal' does not say of what it is a parameter: write it as in",
     "run fedavg --cores -1": "Invalid value for '--cores'",
     "run fedavg fedavg.mometum=0.9": "unknown parameter 'mometum' in 'fedavg': did you mean",

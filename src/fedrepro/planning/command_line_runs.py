@@ -27,8 +27,7 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 class RunWords:
     """The options of the command `fedrepro run`: methods, data, model, training and trials.
 
-    changes: further parameters by keys such as scaffold.lr, of a method, or of "data", "partition",
-    "model", "training" or "graph".
+    changes: further parameters by keys such as scaffold.lr or data.test.
     """
 
     methods: Sequence[str]
@@ -67,8 +66,7 @@ class RunWords:
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
     """Turn the options of `fedrepro run`, `words`, into a definition of one figure, as of a file.
 
-    `paper` is used in place of a paper's name. `command` is the command line that repeats the run,
-    by default made from `words`.
+    `paper` is used in place of a paper's name, `command` is what repeats the run.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
@@ -90,11 +88,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
             entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
         elif not who:
-            option = next((f.name for f in fields(words) if f.name == key), "").replace("_", "-")
             raise FedreproError(
                 f"'{change}' does not say of what it is a parameter: write it as in "
-                f"{next(iter(methods))}.{change}"
-                + (f", or as the option --{option}" if option else "")
+                f"{next(iter(methods))}.{change}, or as an option"
             )
         elif not key or simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
@@ -123,10 +119,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan the figure or table `name` of a file that is not saved yet.
-
-    Errors name `place`, the path of the file; it is empty for a run given by options.
-    """
+    """Plan an exhibit of a file that is not saved yet; errors name `place`, its path if any."""
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:

@@ -8,14 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import BELIEFS
 from fedrepro.core.component_notation import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule import (
-    SELECTION_RULES,
-    EvaluationSchedule,
-    SelectionRule,
-)
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
@@ -154,7 +149,7 @@ def in_rounds(method: Spec) -> bool:
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Combine settings to one run: a method and changes of training, with lists of their values."""
+    """Return a method and changes of training that have lists of the values of `group`."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
     spec = methods[0]
@@ -200,13 +195,6 @@ def exhibit_methods(
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}'")
-    for label in measures.keys() & added.keys():
-        for key in ("show", "reference"):  # all methods of one label are drawn alike
-            if getattr(measures[label], key) != getattr(added[label], key):
-                raise FedreproError(
-                    f"method '{label}' of case '{case}' has another `{key}` than in the other "
-                    "cases; give it a label of its own"
-                )
     measures |= added
     return tuple(m for label, m in measures.items() if label not in case_entry.without)
 
@@ -214,10 +202,9 @@ def exhibit_methods(
 def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) -> MethodEntry:
     """Return a method's configuration with defaults of method and figure filled in.
 
-    A name from the literature becomes our method, labelled by that name; `settings: grid` becomes
-    the settings that the method declares, each with each value that the entry lists. `shared` are
-    parameters of all methods, which the entry overrides; `every` is the number of rounds between
-    evaluations.
+    A name from the literature becomes our method; `settings: grid` becomes the settings that the
+    method declares, each with each value that the entry lists. `shared` are parameters of all
+    methods, which the entry overrides; `every` is the number of rounds between evaluations.
     """
     known = components("method")
     if (found := method_called(entry.name, known)) is None:
@@ -242,10 +229,6 @@ def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) 
             if key in grid or (
                 values is value and key in item.params and not item.params[key].many
             ):
-                if not values:
-                    raise FedreproError(
-                        f"method '{item.name}': '{key}' is an empty list; give a value"
-                    )
                 listed[key] = values
         grid = {**grid, **listed}
         settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
@@ -266,8 +249,9 @@ def _exhibit_method(
     spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
     label, shown = entry.label or item.meta["label"], settings.drawing.number[1]
     tune = _finetuning(spec, entry, settings)
-    every_way = tune.expand() if tune else ()
-    ways = [way for way in every_way if all(way[key] == v for key, v in at.items())]
+    ways: list[Spec | None] = [None]
+    if tune:
+        ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]
     measure = ExhibitMethod(
         spec=spec,
         label=label,
@@ -281,7 +265,7 @@ def _exhibit_method(
         settings=tuple(
             replace(setting, tune=way)
             for setting in _trained(spec, entry, settings)
-            for way in (ways if tune else [None])
+            for way in ways
         ),
         tune=tune,
         over_clients=entry.spread == "clients",
@@ -295,16 +279,8 @@ def _exhibit_method(
 
 
 def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Iterator[Setting]:
-    if entry.training and settings.training is None:
-        raise FedreproError(
-            f"'{entry.label or entry.name}' changes the training, which is not there"
-        )
     named = [key for key in entry.training if key != "name"]
     for key in named:
-        if f"training.{key}" in settings.sweep:
-            raise FedreproError(
-                f"method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
-            )
         if key in spec.values:
             raise FedreproError(
                 f"method '{spec.name}' has a parameter '{key}' of its own, so that it would be "
@@ -330,22 +306,13 @@ def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Sp
     if in_rounds(spec):
         raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
     swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
-    for key in swept.keys() & entry.tune.keys():
-        raise FedreproError(f"{name} sets the tuning's {key}, which the exhibit sweeps")
-    tune = components(TUNE)[TUNE].spec({**entry.tune, **swept}, name)
-    for key in tune.swept:
-        if key in {**spec.values, **entry.training} and key not in swept:
-            raise FedreproError(
-                f"{name} has a parameter '{key}' of its own, so that it would be hard to tell "
-                "from that of its tuning; list one value for tune, in an entry for each"
-            )
-    return tune
+    return components(TUNE)[TUNE].spec({**entry.tune, **swept}, name)
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
     """Raise FedreproError if no rule selects one of a method's settings, or `show` cannot be shown.
 
-    `listed` are the parameters that the list of `settings` in the configuration gives values of.
+    `listed` are the parameters that `settings` of the configuration list.
     """
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
@@ -353,12 +320,6 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
     for key in measure.show:
         if key not in known:
             raise FedreproError(f"{name} shows every value of {key}, but lists no values of it")
-    if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
-        raise FedreproError(
-            f"the table shows split {measure.shown_on[0]}, on which nodes are measured "
-            f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
-            f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
-        )
     if not measure.chosen:
         return
     swept = [key for key in measure.chosen if key in measure.spec.swept]
@@ -394,9 +355,6 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return the component of `entry` with its parameters and `extra` ones.
-
-    FedreproError is raised if a parameter lists several values, except with `sweep`.
-    """
+    """Return a component with parameters and `extra` ones; lists are refused without `sweep`."""
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

@@ -79,7 +79,7 @@ def run(
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
         of_board = paper in plan.files and name in plan.files[paper].boards
-        for note in () if of_board else notes_of(plan, plan.exhibit(key)):
+        for note in () if of_board else notes_of(plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
         target = plan.exhibit_file(key, ".csv" if of_board else plan.exhibit(key).suffix)
         compute([target], cores, profile)
