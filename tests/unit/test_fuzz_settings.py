@@ -175,7 +175,7 @@ def test_a_spoiled_yaml_file_is_planned_or_refused_with_a_sentence(tmp_path, tex
 INSERTED = [
     "\t", "\0", "- ", ": ", "[", "{", "&a ", "*a", "!!python/object:os.system ", "!!binary x",
     "2001-99-99", "1:99:99", "0x", ".nan", "|", ">", '"', "'", "%YAML 9.9\n", "---\n", "? ", "<<: ",
-    "!!timestamp x", "!!int x", "!!float x", "!!set ", "!!omap ", "[" * 3000, "1e999",
+    "!!timestamp x", "!!int x", "!!float x", "!!set ", "!!omap ", "1e999",
 ]  # fmt: skip
 
 

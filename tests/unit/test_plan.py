@@ -355,7 +355,7 @@ JOB = {
         ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
         ({"method": "pfnm"}, "'method' cannot be 'pfnm'"),
         ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
-        ({"method": {"name": "pfnm", "paired": 2}}, "does not list 2 settings"),
+        ({"method": {"name": "pfnm", "paired": 2}}, "give each parameter a list"),
         ({"trials": [0]}, "'trials' cannot be"),
         ({"trials": None}, "'trials' cannot be None"),
         ({"every": 3}, "'every' cannot be 3"),

@@ -62,7 +62,12 @@ def run_job(argv: Sequence[str]) -> int:
     if data["stage"] in DRAWING:
         _draw(data, options.device)
     elif data["stage"] in COMPUTING:
-        _compute(data, options.device)
+        from fedrepro.core.artifacts import write_text
+        from fedrepro.planning.jobs import read_job
+
+        job = read_job(data)
+        compute(job, options.device)
+        write_text(Path(job.out, WRITTEN), _note(job))
     else:
         raise unknown("stage", data["stage"], [*COMPUTING, *DRAWING], "the job")
     from fedrepro.core.provenance import resources_used
@@ -123,16 +128,6 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
 
 def _note(job: Any) -> str:
     return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
-
-
-def _compute(data: dict[str, Any], device: str) -> None:
-    from fedrepro.core.artifacts import require_unread, write_text
-    from fedrepro.planning.jobs import read_job
-
-    job = read_job(data)
-    require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
-    compute(job, device)
-    write_text(Path(job.out, WRITTEN), _note(job))
 
 
 def compute(job: Any, device: str) -> None:

@@ -162,15 +162,15 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component, count = components[name], None
+    component, is_paired = components[name], False
     for pair in pairs:
         key, _, text = pair.partition("~")
         if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
-            count = int(text) if text.isdecimal() else 0
+            is_paired = True
         elif key in component.params:
             values[key] = component.params[key].read_list(text, where)
         else:
             raise unknown("parameter", key, component.params, where)
-    return component.spec(values) if count is None else component.listing(values, count, where)
+    return component.listing(values, where) if is_paired else component.spec(values)

@@ -111,7 +111,10 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Import the modules that define components of a kind, such as method; return these by name."""
+    """Import the modules that define components of a kind, such as method; return these by name.
+
+    Components of files that are not configured any more are left out.
+    """
     if kind not in _loaded:
         _loaded.add(kind)  # before their import, since they may ask for components
         of_papers = [
@@ -126,7 +129,13 @@ def components(kind: str) -> dict[str, Component]:
         except BaseException:
             _loaded.discard(kind)  # or a later call would return those that were imported
             raise
-    _bring_outside()
+    files = plugins.configured_files()
+    for file in [file for file in _of_file if file not in files]:
+        for one, name in _of_file.pop(file):
+            del _found[one][name]
+    for file in files:
+        if file not in _of_file:
+            _load(file)
     return _found[kind]
 
 
@@ -139,10 +148,7 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the class that `word` names, such as nets.py:Net; return its name as a model.
-
-    Returns "" if `word` names no class of a file.
-    """
+    """Load the class that `word` names, such as nets.py:Net; return its name as a model, or ""."""
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
@@ -166,17 +172,6 @@ def components_of(file: str) -> list[Component]:
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
 
-def _bring_outside() -> None:
-    """Register components of configured files; remove those of other files."""
-    files = plugins.configured_files()
-    for file in [file for file in _of_file if file not in files]:
-        for kind, name in _of_file.pop(file):
-            del _found[kind][name]
-    for file in files:
-        if file not in _of_file:
-            _load(file)
-
-
 def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
 
@@ -194,9 +189,8 @@ def _load(file: str) -> None:
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
-            register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
-                called_by(made, plugins.module_of(file))
-            )
+            keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
+            keep(called_by(made, plugins.module_of(file)))
         for kind, name in new():
             if not asked or (kind, name) == ("model", asked[0]):
                 _of_file[file].append((kind, name))

@@ -89,8 +89,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.
 
-        A list, for a parameter that has a single value, lists values to try. Raises FedreproError,
-        which begins with `where`, for values that do not fit.
+        A list for a single value lists values to try. Raises FedreproError, which begins with
+        `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -121,8 +121,6 @@ class Component:
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
-        if not specs:
-            raise FedreproError(f"{where} has an empty list of settings; give one")
         if len(set(specs)) != len(specs):
             raise FedreproError(f"{where} lists a setting twice; take one out")
         columns: dict[str, Value] = {}
@@ -137,14 +135,12 @@ class Component:
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
-    def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return a Spec of `count` settings: the i-th has items i of lists; errors name `where`."""
-        many = {key for key, param in self.params.items() if param.many}
-        lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
-        if not lists or any(len(items) != count for items in lists.values()):
+    def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
+        """Return a Spec of several settings: the i-th has items i of lists; errors name `where`."""
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and not self.params[k].many}
+        if len(set(map(len, lists.values()))) != 1:
             raise FedreproError(
-                f"{self.where(where)} does not list {count} settings: give each "
-                "parameter that differs a list of as many values"
+                f"{self.where(where)}: give each parameter a list of as many values"
             )
         same = {key: value for key, value in values.items() if key not in lists}
         rows = zip(*lists.values(), strict=True)
@@ -182,17 +178,15 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return the values of the parameters that the component's own function takes, by name."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
     def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that all components of this kind have, by name."""
         return {key: self.values[key] for key in self.component.common_params}
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return values to write to files, by name, without newer parameters at their defaults."""
+        """Return values to write to files, without newer parameters at their defaults."""
         return {
             key: self.values[key]
             for key, param in self.component.params.items()

@@ -31,7 +31,7 @@ from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.exhibit_config import SCALES as SCALES
 from fedrepro.planning.exhibit_config import ComponentEntry as ComponentEntry
 from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
-from fedrepro.planning.figure_interface import TABLE, Drawing, Strict
+from fedrepro.planning.figure_interface import TABLE, Strict
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -176,7 +176,15 @@ class ExhibitFile(Strict):
         """
         merged, where = self._merged(name, scale), self.where(name, scale)
         if DRAWING in merged:
-            merged[DRAWING] = _drawing(merged[DRAWING], where)
+            match drawing := merged[DRAWING]:
+                case {"name": str(kind), **options}:
+                    made: Any = component_called(DRAWING, kind, where).fn
+                    merged[DRAWING] = validated(made, options, f"{where}, drawing {kind}")
+                case _:
+                    raise FedreproError(
+                        f"{where}: drawing must be a name, or {{name: ...}} with its options as "
+                        f"keys, not {shown(drawing)}"
+                    )
         return validated(ExhibitSettings, merged, where)
 
     def where(self, name: str, scale: str) -> str:
@@ -202,18 +210,6 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a configuration with `drawing: NAME` written as `drawing: {name: NAME}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
-
-
-def _drawing(drawing: Any, where: str) -> Drawing:
-    if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
-        raise FedreproError(
-            f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
-            f"{shown(drawing)}"
-        )
-    options = {key: value for key, value in drawing.items() if key != "name"}
-    kind: Any = component_called(DRAWING, drawing["name"], where).fn
-    made: Drawing = validated(kind, options, f"{where}, drawing {drawing['name']}")
-    return made
 
 
 class Papers(dict[str, ExhibitFile]):

@@ -9,7 +9,7 @@ all trials plus the mean difference in shared ones.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -216,7 +216,11 @@ def _at(where: str) -> Iterator[None]:
 
 
 def _points(settings: ExhibitSettings) -> Iterator[Point]:
-    names = _case_names(settings)
+    names = {case: entry.label for case, entry in settings.cases.items()}
+    kinds = {case: settings.components(case) for case in names if settings.dataset}
+    data = {case: spec_of("dataset", own["dataset"]) for case, own in kinds.items()}
+    if len(set(data.values())) > 1:
+        names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
         entries, case = settings.components(key), settings.case(key)
@@ -242,15 +246,6 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             usual, of = case.trials or settings.trials, case.trials_of
             trials = {one.label: of.get(one.label) or one.trials or usual for one in own}
             yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
-
-
-def _case_names(settings: ExhibitSettings) -> dict[str, str]:
-    names = {case: entry.label for case, entry in settings.cases.items()}
-    kinds = {case: settings.components(case) for case in names if settings.dataset}
-    data = {case: spec_of("dataset", own["dataset"]) for case, own in kinds.items()}
-    if len(set(data.values())) > 1:
-        names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
-    return names
 
 
 def _runs(point: Point) -> dict[tuple[str, Setting], Run]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -248,9 +248,28 @@ def _exhibit_method(
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
     label, shown = entry.label or item.meta["label"], settings.drawing.number[1]
-    tune = _finetuning(spec, entry, settings)
-    ways: list[Spec | None] = [None]
-    if tune:
+    name, needs = f"method '{spec.name}'", item.meta["needs"]
+    named = [key for key in entry.training if key != "name"]
+    if clash := [key for key in named if key in spec.values]:
+        raise FedreproError(
+            f"{name} has a parameter '{clash[0]}' of its own, so that it would be hard to tell "
+            "from the training's; set it in the exhibit's training"
+        )
+    changes: list[tuple[tuple[str, Value], ...]] = [()]
+    if settings.training and entry.training:
+        sweep = spec_of("training", settings.training.changed(entry.training), sweep=True)
+        changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
+    if entry.tune is None and PUBLIC_SAMPLE in needs:
+        raise FedreproError(
+            f"{name} works on the public sample alone: give it one by tune, such as "
+            "tune: {examples: 1000}"
+        )
+    tune, ways = None, list[Spec | None]([None])
+    if entry.tune is not None:
+        if in_rounds(spec):
+            raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
+        over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
+        tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
         ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]
     measure = ExhibitMethod(
         spec=spec,
@@ -263,8 +282,9 @@ def _exhibit_method(
         training=entry.training,
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
         settings=tuple(
-            replace(setting, tune=way)
-            for setting in _trained(spec, entry, settings)
+            Setting(method, change, way)
+            for method in spec.expand()
+            for change in changes
             for way in ways
         ),
         tune=tune,
@@ -276,37 +296,6 @@ def _exhibit_method(
     )
     _require_chosen(measure, {key for one in listed for key in one})
     return measure
-
-
-def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Iterator[Setting]:
-    named = [key for key in entry.training if key != "name"]
-    for key in named:
-        if key in spec.values:
-            raise FedreproError(
-                f"method '{spec.name}' has a parameter '{key}' of its own, so that it would be "
-                "hard to tell from the training's; set it in the exhibit's training"
-            )
-    changes: list[tuple[tuple[str, Value], ...]] = [()]
-    if settings.training and entry.training:
-        sweep = spec_of("training", settings.training.changed(entry.training), sweep=True)
-        changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
-    for method in spec.expand():
-        yield from (Setting(method, change) for change in changes)
-
-
-def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Spec | None:
-    name = f"method '{spec.name}'"
-    if entry.tune is None:
-        if PUBLIC_SAMPLE in spec.component.meta["needs"]:
-            raise FedreproError(
-                f"{name} works on the public sample alone: give it one by tune, such as "
-                "tune: {examples: 1000}"
-            )
-        return None
-    if in_rounds(spec):
-        raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
-    swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
-    return components(TUNE)[TUNE].spec({**entry.tune, **swept}, name)
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:

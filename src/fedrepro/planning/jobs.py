@@ -235,9 +235,9 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
         try:
             if key in SPECS:
                 given = {k: v for k, v in value.items() if k not in ("name", PAIRED)}
-                component, count = component_called(key, value["name"], where), value.get(PAIRED)
-                listing = component.listing(given, count, where) if count else None
-                specs[key] = listing or component.spec(given, where)
+                component = component_called(key, value["name"], where)
+                make = component.listing if PAIRED in value else component.spec
+                specs[key] = make(given, where)
             elif key == "every":
                 values[key] = EvaluationSchedule(**value)
             elif key in BLOCKS:

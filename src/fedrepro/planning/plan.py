@@ -17,8 +17,8 @@ from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
-from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
-from fedrepro.planning.exhibit_methods import in_rounds
+from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
+from fedrepro.planning.exhibit_methods import ExhibitMethod, in_rounds
 from fedrepro.planning.jobs import (
     CLIENTS,
     LOCAL,
