@@ -106,10 +106,6 @@ TUNINGS = [
     (method("raw"), "'raw' works on the public sample alone: give it one by"),
     (method("average", tune={"lr": [0.1, 0.01]}), "several values of lr; say how"),
     (
-        method("average", tune={}) | {"sweep": {**ONE, "tune.examples": [50, 201]}},
-        "'M': a public sample of 201 exa",
-    ),
-    (
         method("average", tune={}) | {"dataset": {"name": "digits"}},
         "'M' works on validation examples of clients, and",
     ),

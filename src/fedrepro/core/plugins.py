@@ -50,8 +50,7 @@ def load_file(file: str) -> Any:
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise FedreproError(
-            f"{file} is missing: write it, or take it out of `components` in config/config.yaml, "
-            "if that names it"
+            f"{file} is missing: write it, or take it out of `components` in config/config.yaml"
         )
     loaded_digests[path] = digest_of_file(path)
     name, folder = module_of(path), os.path.dirname(path)

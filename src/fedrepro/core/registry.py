@@ -110,25 +110,28 @@ def require_several(kind: str, name: str, **given: object) -> None:
             )
 
 
+def _import(kind: str) -> None:
+    if kind in _loaded:
+        return
+    _loaded.add(kind)  # before their import, since they may ask for components
+    of_papers = [
+        f"{PAPERS}.{p}.{kind}s" for p, at in paper_names().items() if (at / f"{kind}s").is_dir()
+    ]
+    modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
+    try:
+        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
+            importlib.import_module(module)
+    except BaseException:
+        _loaded.discard(kind)  # or a later call would return those that were imported
+        raise
+
+
 def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, such as method; return these by name.
 
     Components of files that are not configured any more are left out.
     """
-    if kind not in _loaded:
-        _loaded.add(kind)  # before their import, since they may ask for components
-        of_papers = [
-            f"{PAPERS}.{paper}.{kind}s"
-            for paper, folder in paper_names().items()
-            if (folder / f"{kind}s").is_dir()
-        ]
-        modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
-        try:
-            for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
-                importlib.import_module(module)
-        except BaseException:
-            _loaded.discard(kind)  # or a later call would return those that were imported
-            raise
+    _import(kind)
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
         for one, name in _of_file.pop(file):
@@ -174,36 +177,31 @@ def components_of(file: str) -> list[Component]:
 
 def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
-
-    def new() -> list[tuple[str, str]]:
-        return [(k, name) for k, found in _found.items() for name in found if name not in before[k]]
-
-    before = {kind: set(found) for kind, found in _found.items()}
-    _of_file[file] = []  # it may ask for components while it is loaded
+    for kind in KINDS:  # names that the package has are refused, so its components come first
+        _import(kind)
+    before = {kind: dict(found) for kind, found in _found.items()}
+    own = _of_file[file] = []  # it may ask for components while it is loaded
     try:
-        # names that the package has are refused, so its components come first
-        for kind in KINDS:
-            components(kind)
-        before = {kind: set(found) for kind, found in _found.items()}
         made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
             keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
             keep(called_by(made, plugins.module_of(file)))
-        for kind, name in new():
+        for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:
             if not asked or (kind, name) == ("model", asked[0]):
-                _of_file[file].append((kind, name))
+                own.append((kind, name))
             else:  # other components of the file are not asked for
                 del _found[kind][name]
-        if not _of_file[file]:
+        if not own:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
     except BaseException:
         del _of_file[file]
-        for kind, name in new():
-            del _found[kind][name]
+        for kind, found in before.items():
+            _found[kind].clear()
+            _found[kind].update(found)
         raise
 
 

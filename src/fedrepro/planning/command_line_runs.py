@@ -58,7 +58,7 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a file name for the run: letters and digits of its methods and data set."""
+        """Return a file name: letters and digits of the methods and the data set."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
@@ -79,20 +79,15 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
     entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
     methods = _method_entries(words)
+    called = {simple(word): entry for word, entry in methods.items()}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
-        called = {simple(word): entry for word, entry in methods.items()}
         if who in PLACES:
             kind = PLACES[who]
             if kind not in entries:
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
             entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
-        elif not who:
-            raise FedreproError(
-                f"'{change}' does not say of what it is a parameter: write it as in "
-                f"{next(iter(methods))}.{change}, or as an option"
-            )
-        elif not key or simple(who) not in called:
+        elif simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
         else:
             entry = called[simple(who)]

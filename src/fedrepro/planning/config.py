@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
-from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
+from fedrepro.core.errors import BEGIN, FedreproError, shown, type_and_message, unknown
 from fedrepro.core.paper_files import (
     EXHIBITS,
     OWN_EXHIBITS,
@@ -250,23 +249,24 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     unread: dict[str, FedreproError] = {}
     for paper, path in paths.items():
         try:
-            values = _load_python(path, paper) if path.suffix == ".py" else load_yaml(path)
+            values = exhibits_of(paper) if path.suffix == ".py" else load_yaml(path)
             file = validated(ExhibitFile, values, str(path))
             if file.paper != paper:
                 raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
             read[paper] = file
         except FedreproError as error:
             unread[paper] = error
+        except Exception as error:  # of Python, which hides this paper alone
+            unread[paper] = FedreproError(f"{path} cannot be read ({type_and_message(error)})")
     return Papers(read, unread)
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
-    """Read and validate a YAML file that defines figures and tables, at any `path`."""
     return validated(ExhibitFile, load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
+    """Return the names of all tables (not figures) by "scale/paper"."""
     found: dict[str, list[str]] = {}
     for scale, file in itertools.product(SCALES, files.values()):
         for name in file.exhibits:
@@ -274,24 +274,6 @@ def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
             if isinstance(drawing, Mapping) and drawing.get("name") == TABLE:
                 found.setdefault(f"{scale}/{file.paper}", []).append(name)
     return found
-
-
-def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError if a YAML file has a key twice; Snakemake would take the last value."""
-    for path in map(Path, paths):
-        if path.suffix != ".json" and path.exists():
-            load_yaml(path)
-
-
-def _load_python(path: Path, paper: str) -> Any:
-    try:
-        return exhibits_of(paper)
-    except Exception as error:  # hides this paper alone
-        frames = traceback.extract_tb(error.__traceback__)
-        mine = [f for f in frames if Path(f.filename).is_relative_to(path.parent.absolute())]
-        where = f" in {Path(mine[-1].filename).name}, line {mine[-1].lineno}" if mine else ""
-        reason = " ".join(f"{type(error).__name__}: {error}{where}".split())
-        raise FedreproError(f"{path} cannot be read ({reason})") from None
 
 
 def load_yaml(path: Path) -> dict[str, Any]:

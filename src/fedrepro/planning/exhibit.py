@@ -26,8 +26,6 @@ from fedrepro.data.partition_files import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
-    population_of,
-    too_few_examples_error,
     validation_count,
 )
 from fedrepro.planning.config import ExhibitFile
@@ -298,7 +296,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
     for group in measure.groups.values():
         if measure.races:
             method, changes = successive_halving_method(group)
-            run = Run(trained(changes), method, measure.measured(group))
+            run = Run(trained(changes), method, replace(measure.measuring, race=group[0]["rounds"]))
             yield from ((setting, run) for setting in group)
             continue
         for setting in group:
@@ -323,13 +321,6 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
             f"method '{method.name}' is defined with the training "
             f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
         )
-    population = population_of(scenario.dataset, scenario.partition)
-    if population and partition != scenario.partition:  # it would see other clients than its rivals
-        raise FedreproError(
-            f"{label} divides what the data set keeps by '{partition.token}', which is of "
-            f"{population.made.kept} of these {population.clients} clients: leave it out, or let "
-            f"the data set keep all of them, as clients: {population.clients}"
-        )
     if meta["one_start"] and not changed.training["shared_init"]:
         raise FedreproError(
             f"method '{method.name}' combines models that trained from one start, and "
@@ -349,9 +340,6 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
     available = validation_count(changed.dataset, partition)
     if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
         raise missing_validation_error(label)
-    sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
-    if sizes and available is not None and max(sizes) > available:
-        raise too_few_examples_error(label, max(sizes), available)
     for part in HOLDOUTS:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")

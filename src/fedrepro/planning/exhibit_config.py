@@ -26,7 +26,6 @@ from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
 from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
-GRID = "grid"  # the settings that a method declares for comparisons
 # settings are compared at the same rounds, whichever of them ended early
 TOGETHER: tuple[Over, ...] = ("race", "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,8 @@ from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
-    GRID,
     TOGETHER,
+    Case,
     ChoiceEntry,
     ComponentEntry,
     ExhibitSettings,
@@ -139,10 +139,6 @@ class ExhibitMethod:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
         return self._rule is not None and self._rule.over == "race"
 
-    def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
-        return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
-
 
 def in_rounds(method: Spec) -> bool:
     return METHOD_KINDS[method.component.meta["kind"]].in_rounds
@@ -173,17 +169,15 @@ def exhibit_methods(
     `at` are values of swept parameters of fine-tuning.
     """
     case_entry = settings.case(case)
-    shared = settings.parameters | case_entry.parameters
     known = {key: None for item in components("method").values() for key in item.params}
-    for key in shared:  # those of a file need not be in each exhibit
+    for key in settings.parameters | case_entry.parameters:
         if key not in known:
             raise unknown("parameter", key, known, "`parameters`")
-    usual = case_entry.measure_every or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
         for entry in entries:
-            measure = _exhibit_method(_completed(entry, shared, usual), settings, at)
+            measure = _exhibit_method(entry, settings, case_entry, at)
             if measure.label in by_label:
                 raise FedreproError(
                     f"two of its methods are called '{measure.label}'; tell them apart"
@@ -199,67 +193,45 @@ def exhibit_methods(
     return tuple(m for label, m in measures.items() if label not in case_entry.without)
 
 
-def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) -> MethodEntry:
-    """Return a method's configuration with defaults of method and figure filled in.
-
-    A name from the literature becomes our method; `settings: grid` becomes the settings that the
-    method declares, each with each value that the entry lists. `shared` are parameters of all
-    methods, which the entry overrides; `every` is the number of rounds between evaluations.
-    """
+def _exhibit_method(
+    entry: MethodEntry, settings: ExhibitSettings, case: Case, at: Mapping[str, Any]
+) -> ExhibitMethod:
+    """Build a figure's method, with defaults of method and figure for what `entry` leaves out."""
     known = components("method")
     if (found := method_called(entry.name, known)) is None:
         raise unknown_method(entry.name, known)
-    update: dict[str, Any] = {"measure_every": entry.measure_every or every}
-    if found.method != entry.name:
-        update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
-        update |= {"name": found.method, "label": entry.label or found.name}
-        update["training"] = {**found.training, **entry.training}
-    item, settings = known[found.method], entry.settings
-    if settings == GRID:
-        grid = item.meta["grid"]
-        if not grid:
+    item, rule, listed = known[found.method], entry.choose, entry.settings
+    given, training = {**found.values, **entry.parameters}, {**found.training, **entry.training}
+    label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
+    if isinstance(listed, str):
+        if not (grid := dict(item.meta["grid"])):
             raise FedreproError(
                 f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
         # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
-        listed: dict[str, Sequence[Any]] = {}
         for key, value in entry.parameters.items():
-            values = value if isinstance(value, list | tuple) else [value]
-            if key in grid or (
-                values is value and key in item.params and not item.params[key].many
-            ):
-                listed[key] = values
-        grid = {**grid, **listed}
-        settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
-        update["settings"] = settings
-        written = entry.model_dump(exclude_unset=True).items()
-        entry = MethodEntry.model_validate({k: v for k, v in written if k not in listed})
-    own = {*update, *entry.parameters, *(key for one in settings for key in one)}
-    update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
-    return entry.model_copy(update=update)
-
-
-def _exhibit_method(
-    entry: MethodEntry, settings: ExhibitSettings, at: Mapping[str, Any]
-) -> ExhibitMethod:
-    """Build a figure's method from its completed `entry`; `at` has swept values of fine-tuning."""
-    listed = [] if isinstance(entry.settings, str) else entry.settings
-    item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
-    spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
-    label, shown = entry.label or item.meta["label"], settings.drawing.number[1]
-    name, needs = f"method '{spec.name}'", item.meta["needs"]
-    named = [key for key in entry.training if key != "name"]
+            several = isinstance(value, list | tuple)
+            if key in grid or (several and key in item.params and not item.params[key].many):
+                grid[key] = value if several else [value]
+                del given[key]
+        listed = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+    own = {*given, *(key for one in listed for key in one)}
+    shared = (settings.parameters | case.parameters).items()
+    given |= {k: v for k, v in shared if k in item.params and k not in own}
+    spec = item.paired(given, listed) if listed else item.spec(given)
+    name, shown = f"method '{spec.name}'", settings.drawing.number[1]
+    named = [key for key in training if key != "name"]
     if clash := [key for key in named if key in spec.values]:
         raise FedreproError(
             f"{name} has a parameter '{clash[0]}' of its own, so that it would be hard to tell "
             "from the training's; set it in the exhibit's training"
         )
     changes: list[tuple[tuple[str, Value], ...]] = [()]
-    if settings.training and entry.training:
-        sweep = spec_of("training", settings.training.changed(entry.training), sweep=True)
+    if settings.training and training:
+        sweep = spec_of("training", settings.training.changed(training), sweep=True)
         changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
-    if entry.tune is None and PUBLIC_SAMPLE in needs:
+    if entry.tune is None and PUBLIC_SAMPLE in item.meta["needs"]:
         raise FedreproError(
             f"{name} works on the public sample alone: give it one by tune, such as "
             "tune: {examples: 1000}"
@@ -271,6 +243,7 @@ def _exhibit_method(
         over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
         tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
         ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]
+    every = entry.measure_every or case.measure_every or settings.measure_every
     measure = ExhibitMethod(
         spec=spec,
         label=label,
@@ -279,7 +252,7 @@ def _exhibit_method(
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
-        training=entry.training,
+        training=training,
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
         settings=tuple(
             Setting(method, change, way)

@@ -19,8 +19,8 @@ from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
-from fedrepro.core.params import PAIRED
-from fedrepro.core.registry import SCENARIO, TUNE, component_called, components
+from fedrepro.core.params import PAIRED, render
+from fedrepro.core.registry import SCENARIO, TUNE, component_called
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
@@ -119,13 +119,8 @@ def public_data_of(method: Spec) -> Spec | None:
     """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
     if "public_inputs" not in method.component.meta["needs"]:
         return None
-    name, known = method["public_data"], components("dataset")
-    if not isinstance(name, str) or name not in known:
-        raise FedreproError(
-            f"method '{method.name}': public_data '{name}' is not the name of one data set: known "
-            f"are {', '.join(sorted(known))}"
-        )
-    return known[name].spec()
+    where = f"public_data of method '{method.name}'"
+    return component_called("dataset", render(method["public_data"]), where).spec()
 
 
 @dataclass(frozen=True)
