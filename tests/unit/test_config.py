@@ -122,26 +122,9 @@ def test_exhibits_as_yaml_say_the_same(tmp_path):
     assert not files
 
 
-FOLDERS = ("config", "profiles", "src", "tests", "workflow", "envs", ".github")
-YAML_FILES = sorted(
-    path
-    for folder in FOLDERS
-    for form in ("*.yaml", "*.yml")
-    for path in (ROOT / folder).rglob(form)
-    if ".snakemake" not in path.parts
-)
-
-
-@pytest.mark.parametrize("path", [*YAML_FILES, ROOT / "CITATION.cff"], ids=lambda path: path.name)
-def test_files_say_what_the_plain_reader_finds(path):
-    """And no key stands twice in one, of which that reader says nothing."""
-    assert parse_yaml(path.read_text()) == yaml.safe_load(path.read_text())
-
-
 @pytest.mark.parametrize(
     "bad",
-    ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x", f"a: {'9' * 5000}"]
-    + [f"a: !!{tag}" for tag in ("int ''", "bool maybe", "float x", "timestamp x")],
+    ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x", f"a: {'9' * 5000}"],
 )
 def test_what_is_not_yaml_is_one_line(bad):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_exhibits import file_of, small
+from small_exhibits import small
 from synthetic import FILES, KEY, SOURCE, plan, workplace, write_runs, write_training_times
 
 from fedrepro.cli.main import main
@@ -56,14 +56,6 @@ def test_jobs_whose_file_is_there_are_not_counted():
     write_runs(plan())
     after = of(f"reports/tiny/{KEY}.svg")
     assert after.jobs["aggregate"] == after.jobs["federate"] == after.jobs["train"] == 0
-
-
-def test_what_a_mistake_leaves_out_of_a_scale_is_told():
-    given = file_of(methods=[{"name": "pfnm", "label": "P", "passes": -1}])
-    found = of("reports/tiny/index.html", FILES() | {given.paper: given})
-    (note,) = [note for note in found.notes if "left out" in note]
-    assert note.startswith(f"{given.paper}/")
-    assert "passes" in note
 
 
 def test_examples_are_counted_over_all_classes_of_prepared_data():
@@ -128,13 +120,6 @@ def test_a_recorded_run_counts_by_multiplications(recorded, stage, key, times):
     assert found.sources == ({"the record": found.jobs[stage]} if stage else {})
 
 
-def test_a_data_set_of_unknown_size_has_no_known_time():
-    record("paper/rm/table-1", run={"seconds": {"federate": 60.0}})
-    found = of("reports/paper/fedavg/table-2-lstm.csv")  # Shakespeare, before it is prepared
-    assert found.jobs["federate"] == found.unknown["federate"] > 0
-    assert (found.hours, found.sources) == (0, {})
-
-
 def test_the_command_says_all_of_it(capsys):
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     said = capsys.readouterr().out
@@ -156,15 +141,6 @@ def test_the_command_says_all_of_it(capsys):
 def test_notes_say_which_averages_are_unfair(method, change, said):
     found = notes_of(small(methods=[{"name": method}], **change))
     assert [note.partition(",")[0] for note in found] == said
-
-
-def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacle():
-    methods = [{"name": "fedavg", "training": {"lr": [0.1, 0.2]}, "choose": "race"}]
-    partition = {"name": "natural", "validation": 20}
-    own = {"partition": partition, "sweep": {"training.l2": [0.0]}}
-    file = file_of(methods=methods, defaults=own)
-    found = of("reports/tiny/small/x.html", {"small": file})
-    assert found.jobs["federate"] == 1
 
 
 def test_rounds_count_what_clients_train_on_and_data_of_the_server_are_prepared_too():

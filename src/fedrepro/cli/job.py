@@ -82,10 +82,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs in the file `path`, each in a process, stage by stage.
-
-    Returns the exit status: 0 if all jobs are done.
-    """
+    """Run the jobs of a file, each in a process, stage by stage; return 0 if all are done."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_path, read_job
 

@@ -29,10 +29,8 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
     alone = options.get("--threads", "1") != "1" or options.get("--device", "cpu") != "cpu"
     if sys.platform != "linux" or alone:
         return None
-    mask = os.umask(0o77)
-    os.umask(mask)
     same = identity(source_digests.digest(source_digests.on_disk()))  # which sets variables as well
-    job = (same, list(arguments), os.getcwdb(), mask, dict(os.environb))
+    job = (same, list(arguments), os.getcwdb(), dict(os.environb))
     with socket.socket(socket.AF_UNIX) as channel:
         sent: list[int] = []
 

@@ -115,13 +115,9 @@ def run_forked_job(
     given: Sequence[int],
     words: list[str],
     folder: bytes,
-    mask: int,
     environment: dict[bytes, bytes],
 ) -> None:
-    """Run the command `words` with a client's files `given`, folder, umask and variables, and exit.
-
-    Signals come through `channel`, and the exit status goes there.
-    """
+    """Run a client's command `words`; signals come through `channel`, and the status goes there."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -134,7 +130,6 @@ def run_forked_job(
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         os.chdir(folder)
-        os.umask(mask)
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
@@ -168,10 +163,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load all libraries and serve jobs, also while loading, until the workflow ends.
-
-    `listening` is the file descriptor of the socket, `lifeline` that of the workflow's pipe.
-    """
+    """Load all libraries and serve jobs until the workflow ends; both are file descriptors."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source().digest), socket.socket(fileno=listening)
 

@@ -82,10 +82,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method that `name` stands for (see `method_called`), or raise FedreproError.
-
-    A name that also sets training is an error too. `where` is the place of the name, for errors.
-    """
+    """Return the method that `name`, written at `where`, stands for; raise if it sets training."""
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:

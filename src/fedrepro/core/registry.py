@@ -127,10 +127,7 @@ def _import(kind: str) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Import the modules that define components of a kind, such as method; return these by name.
-
-    Components of files that are not configured any more are left out.
-    """
+    """Import the modules that define components of a kind, such as method; return these by name."""
     _import(kind)
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:

@@ -68,10 +68,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function with these arguments, and return its result.
-
-        Raises FedreproError if a user's file fails, or the result is not of the type `expected`.
-        """
+        """Call the component's function; raise FedreproError if it fails or gives another type."""
         try:
             result = self.fn(*args, **values)
         except Exception as error:

@@ -64,10 +64,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
-    """Turn the options of `fedrepro run`, `words`, into a definition of one figure, as of a file.
-
-    `paper` is used in place of a paper's name, `command` is what repeats the run.
-    """
+    """Turn options of `fedrepro run` into a file of one exhibit; `command` repeats the run."""
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):

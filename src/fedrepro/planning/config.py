@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import BEGIN, FedreproError, shown, type_and_message, unknown
@@ -100,13 +100,7 @@ class At(Strict):
     paper: dict[str, Any] | None = None
 
 
-def _not_claims(name: str) -> str:
-    if name == "claims":
-        raise ValueError("no exhibit may be called claims: their verdicts lie at its place")
-    return name
-
-
-ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_claims)]
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 
 
 class Board(Strict):

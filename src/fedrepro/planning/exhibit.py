@@ -270,10 +270,7 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 
 
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
-    """Yield each setting of a method's parameters, with the run that computes it in a scenario.
-
-    All settings of a one-shot method share one run, as do those that successive halving compares.
-    """
+    """Yield each setting of a method's parameters, with the run that computes it in a scenario."""
     meta = measure.spec.component.meta
     on_graph = METHOD_KINDS[meta["kind"]].on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}

@@ -262,10 +262,7 @@ class ExhibitSettings(Strict):
         return Case(label="") if key is None else self.cases[key]
 
     def components(self, case: str | None) -> dict[str, ComponentEntry]:
-        """Return configurations by kind (dataset, model, …), changed for the scenario `case`.
-
-        `case` is the key of one of several scenarios compared, or None. Simulations have none.
-        """
+        """Return configurations by kind (dataset, model, …), as changed for a `case` if any."""
         by_kind: dict[str, ComponentEntry] = {}
         for kind in SCENARIO:
             base, changes = getattr(self, kind), getattr(self.case(case), kind)

@@ -33,8 +33,7 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
-    training: the parameters of local training that the method changes. tune: how the model is
-    trained further on a public sample, or None.
+    training: what the method changes of local training. tune: the fine-tuning, or None.
     """
 
     method: Spec
@@ -164,10 +163,7 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure or table, or of its scenario `case`, in their order.
-
-    `at` are values of swept parameters of fine-tuning.
-    """
+    """Return the methods of a figure, or of its `case`; `at` has swept values of fine-tuning."""
     case_entry = settings.case(case)
     known = {key: None for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:
@@ -272,10 +268,7 @@ def _exhibit_method(
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule selects one of a method's settings, or `show` cannot be shown.
-
-    `listed` are the parameters that `settings` of the configuration list.
-    """
+    """Raise FedreproError if no rule selects a setting, or `show` names what `listed` lacks."""
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}

@@ -100,10 +100,7 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Return further numbers to show, a value for each trial, by (metric, example set).
-
-        `metrics` are files of a run, `setting` is a token; errors name the exhibit, `where`.
-        """
+        """Return more numbers, a value per trial, by (metric, split), from files of a run."""
         return {}
 
     def files(
