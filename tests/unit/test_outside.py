@@ -158,7 +158,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
     [
         (None, r"mine\.py is missing: write it, or take it out"),
         ("x", "mine.txt is not a Python file"),
-        ("def (", r"mine\.py cannot be loaded: line 1 is not Python"),
+        ("def (", r"mine\.py cannot be loaded: SyntaxError: "),
         ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),

@@ -153,13 +153,14 @@ def digest_of(stage):
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
-def inputs_of(job):
-    return filter(None, [job.data, job.members, *job.models, job.public])
-
-
 def read_by(stage):
     """Return a function from wildcards to the paths of a job's inputs."""
-    return lambda wildcards: list(inputs_of(job_of(stage, wildcards)))
+
+    def read(wildcards):
+        job = job_of(stage, wildcards)
+        return list(filter(None, [job.data, job.members, *job.models, job.public]))
+
+    return read
 
 
 def raw_files(wildcards):

@@ -67,8 +67,6 @@ def load_file(file: str) -> Any:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
         what = own_fault(error) or type_and_message(error)
-        if isinstance(error, SyntaxError):
-            what = f"line {error.lineno} is not Python ({error.msg})"
         raise FedreproError(
             f"{file} cannot be loaded: {what}; fix it, or take it out of `components` in "
             "config/config.yaml"

@@ -149,20 +149,16 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 def model_in(word: str) -> str:
     """Load the class that `word` names, such as nets.py:Net; return its name as a model, or ""."""
-    path, *asked = plugins.OF_CLASS.split(word)
-    if not asked:
+    if not plugins.OF_CLASS.search(word):
         return ""
-
-    def models_of(path: str) -> list[str]:
-        components("model")
-        same = [of for f, of in _of_file.items() if os.path.abspath(f) == os.path.abspath(path)]
-        return [name for of in same for kind, name in of if kind == "model"]
-
-    for name in models_of(path):  # the whole file may be named already
-        if _found["model"][name].fn.__name__ == asked[0]:
-            return name
     plugins.add_plugin_files([word])
-    (name,) = models_of(word)
+    components("model")
+    (name,) = (
+        name
+        for file, registered in _of_file.items()
+        for _, name in registered
+        if os.path.abspath(file) == os.path.abspath(word)
+    )
     return name
 
 
