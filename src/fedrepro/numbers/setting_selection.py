@@ -56,8 +56,7 @@ def candidates(
     `rows` are the measurements for each combination of parameter values, `measure` is the method
     with its selection rule. `where` names figure and point in errors.
     """
-    race = next(iter(rows))["rounds"] if measure.races else 0
-    choice = measure.choose
+    race, choice = measure.measured(list(rows)).race, measure.choose
     half = choice and choice.over == "half"
     last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
     by_setting = {}

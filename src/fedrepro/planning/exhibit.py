@@ -293,7 +293,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
     for group in measure.groups.values():
         if measure.races:
             method, changes = successive_halving_method(group)
-            run = Run(trained(changes), method, replace(measure.measuring, race=group[0]["rounds"]))
+            run = Run(trained(changes), method, measure.measured(group))
             yield from ((setting, run) for setting in group)
             continue
         for setting in group:

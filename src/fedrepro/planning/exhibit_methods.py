@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -137,6 +137,10 @@ class ExhibitMethod:
     def races(self) -> bool:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
         return self._rule is not None and self._rule.over == "race"
+
+    def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
+        """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
+        return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
 
 def in_rounds(method: Spec) -> bool:
