@@ -173,7 +173,8 @@ def _load(file: str) -> None:
     for kind in KINDS:  # names that the package has are refused, so its components come first
         _import(kind)
     before = {kind: dict(found) for kind, found in _found.items()}
-    own = _of_file[file] = []  # it may ask for components while it is loaded
+    own: list[tuple[str, str]] = []
+    _of_file[file] = own  # it may ask for components while it is loaded
     try:
         made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
