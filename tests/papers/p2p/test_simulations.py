@@ -305,7 +305,6 @@ def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
         ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
         ({"drawing": panels(along="case")}, "the number in each case's label, which not all have"),
-        ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),
         (TABLE | {"defaults": {}, "sweep": {}}, "is a simulation; these, and no others, leave"),
     ],
 )
