@@ -105,8 +105,9 @@ def strange_threads() -> set[str]:
 
 def obey(channel: socket.socket) -> None:
     """Pass signals from `channel` on to this process; end it when the client is gone."""
-    while number := channel.recv(1):
-        signal.pthread_kill(threading.main_thread().ident or 0, number[0])
+    with suppress(OSError):
+        while number := channel.recv(1):
+            signal.pthread_kill(threading.main_thread().ident or 0, number[0])
     os.killpg(0, signal.SIGKILL)
 
 
@@ -144,6 +145,7 @@ def run_forked_job(
     finally:
         with suppress(OSError):
             sys.stdout.flush()
+        with suppress(OSError):
             channel.sendall(bytes([code]))
         os._exit(code)  # no exit handlers: they belong to the process that was forked
 
