@@ -66,29 +66,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, and the method relative to which a figure shows it.
-
-    trials: how many the method `label` has at points of the figure; of: how many the other has.
-    """
+    """A method with fewer trials than `beside`, relative to which a figure shows it."""
 
     label: str
     beside: str
-    trials: tuple[int, ...]
-    of: tuple[int, ...]
+    sentence: str  # for captions
 
     @property
     def name(self) -> str:
         return f"{self.label} (paired)"
-
-    @property
-    def sentence(self) -> str:
-        """Return a sentence for captions on how the method with fewer trials is shown."""
-        few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
-        word = "trial" if self.trials == (1,) else "trials"
-        return (
-            f"{self.label}, with {few} {word}, is shown as {self.beside} over all "
-            f"{many} plus the difference between the two in the {few} that both have."
-        )
 
 
 @dataclass(frozen=True)
@@ -140,8 +126,15 @@ class Exhibit:
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
             few = [trials for trials in points if trials[label] < max(trials.values())]
             if few:
-                own, of = ({trials.get(one, 0) for trials in few} for one in (label, other))
-                pairs[label] = Pair(label, other, tuple(sorted(own)), tuple(sorted(of)))
+                numbers = (sorted({one[of] for one in few}) for of in (label, other))
+                own, many = (" or ".join(map(str, each)) for each in numbers)
+                pairs[label] = Pair(
+                    label,
+                    other,
+                    f"{label}, with {own} {'trial' if own == '1' else 'trials'}, is shown as "
+                    f"{other} over all {many} plus the difference between the two in the {own} "
+                    "that both have.",
+                )
         return pairs
 
     @property
