@@ -228,7 +228,7 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Those with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
     replace the package's. With `folder` only YAML files in it are read; with `of`, keys of exhibits
     (paper/name), only their papers are.
     """

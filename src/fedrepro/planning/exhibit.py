@@ -66,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than `beside`, relative to which a figure shows it."""
+    """A method with fewer trials than others, and one relative to which a figure shows it."""
 
     label: str
     beside: str
