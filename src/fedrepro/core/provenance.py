@@ -127,8 +127,8 @@ def provenance(
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
     The result has the keys of `origin` and more; `behind` lists the origins of `inputs`, the
-    provenances of files that it was computed from, if they differ. specs: its components (data set,
-    method, …). parts: further keys and values.
+    provenances of files that it was computed from, if they differ. `specs` are its components (data
+    set, method, …), `parts` further keys and values.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)
