@@ -86,7 +86,7 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         return key, values
     (value,) = values
     if key in (*SCENARIO, "method", "tune"):
-        return key, read_spec(components(key), value, key, exact=True).entry
+        return key, read_spec(components(key), value, key).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

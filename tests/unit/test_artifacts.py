@@ -117,17 +117,6 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
         target_of(os.devnull)  # asked only: as root, one that fails replaces it
 
 
-def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "link").symlink_to("data")
-    job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
-    for name in ("data", "link"):
-        assert main(["job", json.dumps(job | {"out": name})]) == 2
-        assert f"cannot write {name}: this command reads it" in capsys.readouterr().err
-    assert not any((tmp_path / "data").iterdir())
-
-
 def test_links_are_followed(tmp_path):
     (tmp_path / "folder").mkdir()
     write_json(tmp_path / "folder/a.json", {"a": 0})

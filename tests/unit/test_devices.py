@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import read_token
+from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.job_log_and_gpu_lock import claim, device_of, visible
 from fedrepro.training.autograd_trainer import activations, block_size
@@ -114,8 +114,8 @@ GPU = torch.device("cuda")
 
 
 def procedure(model, shape, terms=()):
-    settings = settings_of(read_token("training", "sgd"))
-    return Procedure(network_of(read_token("model", model), shape, 10), settings, terms)
+    settings = settings_of(parse_token("training", "sgd"))
+    return Procedure(network_of(parse_token("model", model), shape, 10), settings, terms)
 
 
 def test_activations_are_those_of_a_step():

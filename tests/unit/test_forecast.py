@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_exhibits import file_of
+from small_exhibits import small
 from synthetic import FILES, KEY, SOURCE, plan, workplace, write_runs, write_training_times
 
 from fedrepro.cli.main import main
@@ -59,14 +58,6 @@ def test_jobs_whose_file_is_there_are_not_counted():
     assert after.jobs["aggregate"] == after.jobs["federate"] == after.jobs["train"] == 0
 
 
-def test_what_a_mistake_leaves_out_of_a_scale_is_told():
-    given = file_of(methods=[{"name": "pfnm", "label": "P", "passes": -1}])
-    found = of("reports/tiny/index.html", FILES() | {given.paper: given})
-    (note,) = [note for note in found.notes if "left out" in note]
-    assert note.startswith(f"{given.paper}/")
-    assert "passes" in note
-
-
 def test_examples_are_counted_over_all_classes_of_prepared_data():
     """The file of prepared data has a count for each class, and no total."""
     scenario = next(job.scenario for job in plan().jobs_of(plan().exhibit(KEY)) if job.clients)
@@ -75,7 +66,7 @@ def test_examples_are_counted_over_all_classes_of_prepared_data():
     y = {split: np.arange(len(rows)) % 2 for split, rows in x.items()}
     folder = plan().dataset(scenario.dataset)
     write_prepared(folder, Arrays(x, y, 1.0, (8, 8), ("a", "b")), scenario.dataset, {})
-    assert _network(plan(), scenario)[2] == 7
+    assert _network(plan(), scenario)[1] == 7
     assert of(f"reports/tiny/{KEY}.svg").jobs["train"] > 0
 
 
@@ -129,28 +120,6 @@ def test_a_recorded_run_counts_by_multiplications(recorded, stage, key, times):
     assert found.sources == ({"the record": found.jobs[stage]} if stage else {})
 
 
-def test_a_data_set_of_unknown_size_has_no_known_time():
-    record("paper/rm/table-1", run={"seconds": {"federate": 60.0}})
-    found = of("reports/paper/fedavg/table-2-lstm.csv")  # Shakespeare, before it is prepared
-    assert found.jobs["federate"] == found.unknown["federate"] > 0
-    assert (found.hours, found.sources) == (0, {})
-
-
-def test_the_present_engine_and_model_come_before_older_ones():
-    def recorded(name, seconds, computed, components):
-        run = {"seconds": {"federate": seconds}}
-        record(f"paper/rm/{name}", run=run, computed=computed, components=components)
-
-    target, pinned = "reports/paper/rm/table-2-one-class.csv", [{"arithmetic": "portable"}]
-    recorded("table-2", 6_000.0, [{"arithmetic": "not pinned"}], {})
-    older = of(target).hours
-    recorded("curves-one-class", 60.0, pinned, {"model": ["cnn;v1;"]})
-    assert 0 < older != of(target).hours  # changed since, so it counts as older too
-    version = components("model")["cnn"].version
-    recorded("curves-one-class", 60.0, pinned, {"model": [f"cnn;v{version};"]})
-    assert of(target).hours * 3600 == pytest.approx(60.0)  # of the same runs
-
-
 def test_the_command_says_all_of_it(capsys):
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     said = capsys.readouterr().out
@@ -158,36 +127,20 @@ def test_the_command_says_all_of_it(capsys):
     record(f"tiny/{KEY}", run={"seconds": {"federate": 36_000.0}})
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     assert "at least 10.00 hours of one core or 2.50 hours on 4" in capsys.readouterr().out
-    assert main(["plan", "reports/quick/rm/sensitivity.html"]) == 0
-    assert "note: rm/sensitivity: where trials is 1, 5 are computed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("method", "change", "said"),
     [
-        ("local", {"trials": 2}, ["where trials is 2, 5 are computed"]),
         ("local", {}, []),
-        ("average", {}, ["'average' combines units in their places"]),
+        ("average", {}, ["small/x: 'average' combines units in their places"]),
         ("average", {"training": {"name": "adam", "shared_init": True}}, []),
         ("average", {"model": {"name": "logistic"}}, []),
     ],
 )
-def test_notes_say_which_trials_are_added_and_which_averages_are_unfair(method, change, said):
-    given = {"trials": 5, "methods": [{"name": method}], **change}
-    plan = Plan(Config(), {"small": file_of(**given)}, "quick")
-    found = notes_of(plan, plan.exhibit("small/x"))
-    assert [re.match("[^,]*(, 5 are computed)?", note)[0] for note in found] == [
-        f"small/x: {one}" for one in said
-    ]
-
-
-def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacle():
-    methods = [{"name": "fedavg", "training": {"lr": [0.1, 0.2]}, "choose": "race"}]
-    partition = {"name": "natural", "validation": 20}
-    own = {"partition": partition, "sweep": {"training.l2": [0.0]}}
-    file = file_of(methods=methods, defaults=own)
-    found = of("reports/tiny/small/x.html", {"small": file})
-    assert found.jobs["federate"] == 1
+def test_notes_say_which_averages_are_unfair(method, change, said):
+    found = notes_of(small(methods=[{"name": method}], **change))
+    assert [note.partition(",")[0] for note in found] == said
 
 
 def test_rounds_count_what_clients_train_on_and_data_of_the_server_are_prepared_too():

@@ -194,7 +194,7 @@ def test_names_of_jobs_are_folders_and_do_not_depend_on_other_exhibits():
             "shows every value of gamma0, but lists no values of it",
         ),
         ({"model": {"name": "logistic"}}, "combines mlp models, not 'logistic'"),
-        ({"sweep": {"clients": [1]}}, "not of the form component.parameter"),
+        ({"sweep": {"clients": [1]}}, "not component.parameter"),
         ({"sweep": {"partition.client": [1]}}, "did you mean 'clients'"),
         ({"trials": 0}, "'trials' is 0"),
         ({"methods": [{"name": "average"}, {"name": "average"}]}, "two of its methods are called"),
@@ -222,12 +222,6 @@ def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, si
     assert blocks(few) == found[: len(blocks(few))]
     assert {len(block) for block in found} == {size}
     assert [i for block in found for i in block][:many] == list(range(many))
-
-
-@pytest.mark.parametrize("text", ["5-2", "a-b", "1-2-3", "", "3-3"])  # of one it is "3"
-def test_a_bad_range_is_a_sentence(text):
-    with pytest.raises(FedreproError, match="is not a range; write first-last"):
-        TrialBlock.parse(text)
 
 
 def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
@@ -359,33 +353,18 @@ JOB = {
     ("change", "sentence"),
     [
         ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
-        ({"method": "pfnm"}, "method must be {name: ...}, not 'pfnm'"),
+        ({"method": "pfnm"}, "'method' cannot be 'pfnm'"),
         ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
-        ({"method": {"name": "pfnm", "paired": 2}}, "does not list 2 settings"),
-        ({"trials": [1, 0]}, "'trials' cannot be"),
+        ({"method": {"name": "pfnm", "paired": 2}}, "give each parameter a list"),
         ({"trials": [0]}, "'trials' cannot be"),
         ({"trials": None}, "'trials' cannot be None"),
-        ({"seed": -1}, "'seed' cannot be -1"),
-        ({"seed": True}, "'seed' cannot be"),
-        ({"evaluate": "test"}, "'evaluate' cannot be 'test'"),
         ({"every": 3}, "'every' cannot be 3"),
         ({"out": ""}, "the key 'out' is missing"),
-        ({"out": "a\0b"}, "'out' cannot be"),
     ],
 )
 def test_what_a_job_cannot_say_is_one_sentence(change, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_job(JOB | change)
-
-
-def test_a_job_lacks_something_or_is_of_another_stage(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for change, sentence in (
-        ({"method": {"name": "average"}}, "its stage is aggregate, not simulate"),
-        ({"stage": "train"}, "the job of stage train: the key 'dataset' is missing"),
-    ):
-        assert main(["job", json.dumps(JOB | change)]) == 2
-        assert sentence in capsys.readouterr().err
 
 
 def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):

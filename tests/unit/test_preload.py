@@ -148,8 +148,8 @@ def running_job(far: int, folder: Path) -> tuple[subprocess.Popen[str], int]:
         ("near", signal.SIGINT, 130),
         ("near", signal.SIGKILL, -signal.SIGKILL),
         ("job", signal.SIGKILL, 128 + signal.SIGKILL),
-        ("far", signal.SIGKILL, 1),
-        ("workflow", None, 1),
+        ("far", signal.SIGKILL, 128 + signal.SIGKILL),
+        ("workflow", None, 128 + signal.SIGKILL),
     ],
 )
 def test_whoever_ends_first_takes_the_job_along(far, tmp_path, to, sent, status):
@@ -160,9 +160,9 @@ def test_whoever_ends_first_takes_the_job_along(far, tmp_path, to, sent, status)
     else:
         os.close(lifeline)
     assert near.wait(120) == status
-    assert ("the preloaded process is gone" in near.stderr.read()) == (status == 1)
+    assert ("the job was killed" in near.stderr.read()) == (status == 128 + signal.SIGKILL)
     assert wait_for(lambda: not alive(job))
-    if status == 1:  # nothing is left of it, and jobs run where they are
+    if to in ("far", "workflow"):  # nothing is left of it, and jobs run where they are
         assert preload_client.run_preloaded(["job", "--help"]) is None
 
 

@@ -15,7 +15,7 @@ from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
 from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components, parse_token, read_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
 
 METHODS = {  # label: class, exchanges, score in every scenario
@@ -247,12 +247,9 @@ def test_methods_are_listed_with_labels_and_found_by_either(capsys):
 def test_a_token_may_begin_with_a_name_of_the_field(said, meant):
     if meant is None:
         with pytest.raises(FedreproError, match=r"unknown method|not of the form"):
-            read_token("method", said)
-    else:
-        assert read_token("method", said).token == meant
-    if said == "FedProx":  # where a path is made of it, only the canonical form is taken
-        with pytest.raises(FedreproError, match=r"write 'fedavg\+proximal~0.01'"):
             parse_token("method", said)
+    else:
+        assert parse_token("method", said).token == meant
 
 
 def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys):
@@ -266,7 +263,7 @@ def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys
 
 def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
     with pytest.raises(FedreproError, match="training with batch_size none: name it in an exh"):
-        read_token("method", "FedSGD")
+        parse_token("method", "FedSGD")
     assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
     assert "proximal~0.01" in capsys.readouterr().out
 

@@ -252,7 +252,7 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
 def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp_path):
     calls, _ = snakemake
     monkeypatch.chdir(tmp_path)
-    with pytest.warns(UserWarning, match="where trials is 1, 2 are computed"):
+    with pytest.warns(UserWarning, match="combines units in their places"):
         found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
     target = f"reports/tiny/{KEY}.svg"
     assert calls == [([*SNAKEMAKE, "--cores", "3", "--", target], str(drawn))]

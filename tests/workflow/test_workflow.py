@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -503,49 +500,6 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
     path.write_bytes(whole)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert planned(folder) == {"exhibit", "claims", "site"}  # a label computes nothing again
-
-
-def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
-    """The same files as the pages, each under its paper, with a caption of its own."""
-    folder = copy_of(finished, tmp_path)
-    run(folder, "--report", "report.zip")
-    with zipfile.ZipFile(folder / "report.zip") as archive:
-        page = archive.read("report/report.html").decode()
-        held = {archive.read(name) for name in archive.namelist()}
-    results, categories = (
-        json.JSONDecoder().raw_decode(part.partition("= ")[2])[0]
-        for part in re.findall(r'<script id="(?:results|categories)">\s*(.+)', page)
-    )
-    papers = {folder / "reports/tiny" / key.split("/")[0] for key in FIGURES}
-    drawn = [path for own in papers for path in (*own.glob("*.svg"), *own.glob("claims.csv"))]
-    assert len(drawn) > len(FIGURES)
-    for path in drawn:
-        assert path.read_bytes() in held
-        found = results[str(path.relative_to(folder))]
-        about = json.loads(path.with_suffix(".json").read_text())
-        if path.suffix == ".svg":
-            assert found["labels"]["shows"] == about["title"]
-            first = html.escape(" ".join(about["caption"].split()[:4]), quote=False)
-            assert first in " ".join(found["caption"].split())
-    assert {"Figures", "Claims"} <= categories["PFNM"].keys()
-
-
-@pytest.mark.nightly
-def test_the_report_of_a_partial_run_says_what_it_leaves_out(finished, tmp_path):
-    folder = copy_of(finished, tmp_path)
-    lost, there = FIGURES
-    for path in (folder / "reports/tiny").glob(f"{lost}.*"):
-        path.unlink()
-    said = run(folder, "--report", "report.zip")
-    assert f"The report leaves out what is not there yet: {lost}, " in said
-    with zipfile.ZipFile(folder / "report.zip") as archive:
-        page = archive.read("report/report.html").decode()
-    assert f"reports/tiny/{there}.svg" in page
-    assert f"reports/tiny/{lost}.svg" not in page
-    shutil.rmtree(folder / "reports")
-    done = snakemake(folder, "--cores", "2", "--report", "report.zip")
-    assert done.returncode != 0
-    assert "has nothing to report yet" in done.stderr
 
 
 ONE_FILE = """

@@ -6,12 +6,10 @@ asks for. A scale, the size of experiments, is tiny, quick or paper.
 
 import json
 import os
-import re
 import sys
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import preload_server, workflow_and_slurm
@@ -151,13 +149,14 @@ def digest_of(stage):
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
-def inputs_of(job):
-    return filter(None, [job.data, job.members, *job.models, job.public])
-
-
 def read_by(stage):
     """Return a function from wildcards to the paths of a job's inputs."""
-    return lambda wildcards: list(inputs_of(job_of(stage, wildcards)))
+
+    def read(wildcards):
+        job = job_of(stage, wildcards)
+        return list(filter(None, [job.data, job.members, *job.models, job.public]))
+
+    return read
 
 
 def raw_files(wildcards):
@@ -170,12 +169,6 @@ def raw_files(wildcards):
 
 
 OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
-CLAIMS_SHOW = {"exhibit": "claims", "shows": "every claim", "scale": "{scale}"}
-BOARD_SHOWS = {
-    "exhibit": "leaderboard {board}",
-    "shows": "all methods in all its scenarios",
-    "scale": "{scale}",
-}
 
 
 def drawing(stage, **keys):
@@ -194,38 +187,10 @@ def drawing(stage, **keys):
     )
 
 
-def in_report(name, caption, kind, labels):
-    """Mark the file `name` of a paper as part of Snakemake's report."""
-    return report(
-        f"reports/{{scale}}/{{paper}}/{name}",
-        caption=f"../report/{caption}.rst",
-        category=name_of_paper,
-        subcategory=kind,
-        labels=labels,
-    )
-
-
-def name_of_paper(wildcards):
-    from fedrepro.record.site.pages import paper_name
-
-    return paper_name(wildcards.paper)
-
-
 def exhibit_of(wildcards):
     with sentences():
         key = f"{wildcards.paper}/{wildcards.exhibit}"
         return plan_of(wildcards.scale).exhibit(key)
-
-
-def labels_of(wildcards):
-    """Return the labels of an exhibit in Snakemake's report: name, title and scale."""
-    shows = exhibit_of(wildcards).settings.title
-    return {"exhibit": wildcards.exhibit, "shows": shows, "scale": wildcards.scale}
-
-
-def caption_of(wildcards):
-    """Return the caption of an exhibit, with markup characters of reStructuredText escaped."""
-    return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
 
 
 def exhibit_config(wildcards):
@@ -278,16 +243,12 @@ def of_paper(keys, paper):
     return [key for key in keys if key.startswith(f"{paper}/")]
 
 
-def whole(keys, scale):
-    """Return those of the exhibits that have all their files in `reports`."""
-    from fedrepro.numbers.exhibit_files import whole_exhibits
-
-    return whole_exhibits(Path(f"reports/{scale}"), keys, scale)
-
-
 def shown_keys(wildcards):
     """Return the selected exhibits, and exhibits drawn before, which pages show unchanged."""
-    drawn = whole(plan_of(wildcards.scale).exhibits, wildcards.scale)
+    from fedrepro.numbers.exhibit_files import whole_exhibits
+
+    scale = wildcards.scale
+    drawn = whole_exhibits(Path("reports", scale), plan_of(scale).exhibits, scale)
     return list(dict.fromkeys([*selected_keys(wildcards), *drawn]))
 
 
@@ -305,21 +266,16 @@ def selected_tables_of_paper(wildcards):
 
 
 def pages_of_selected(wildcards):
-    """Return, of papers' claims and of leaderboards, the file and the exhibits it is made of.
-
-    Papers have claims and selected exhibits; of a leaderboard all exhibits are selected.
-    """
+    """Return the files of claims of papers with selected exhibits, and of selected leaderboards."""
     plan, keys = plan_of(wildcards.scale), selected_keys(wildcards)
-    found = {}
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
         if claims_file(paper).exists():
-            found[plan.exhibit_file(f"{paper}/claims", ".csv")] = of_paper(keys, paper)
+            yield plan.exhibit_file(f"{paper}/claims", ".csv")
     for paper, file in plan.files.items():
         for version in file.boards:
             parts = file.parts(version, plan.scale)
             if parts and set(parts) <= set(keys):
-                found[plan.exhibit_file(f"{paper}/{version}", ".json")] = parts
-    return found
+                yield plan.exhibit_file(f"{paper}/{version}", ".json")
 
 
 def resolved_graphs(wildcards):
@@ -362,38 +318,10 @@ def read_by_site(wildcards):
 def report_of_configured_scale():
     """Return the default target, the index page of the configured scale.
 
-    With --report, the files for Snakemake's report are returned instead. The plan is made here, so
-    that a mistake in an exhibit is reported before any job runs, unless files were asked for by
-    name, since mistakes in other exhibits do not matter then.
+    The plan is made here, so that a mistake in an exhibit is reported before any job runs, unless
+    files were asked for by name, since mistakes in other exhibits do not matter then.
     """
-    named = any(word.startswith(("reports/", "results/")) for word in sys.argv)
-    with sentences():
-        named or plan_of(CONFIG.scale).selected
-    asked = any(word.partition("=")[0] == "--report" for word in sys.argv)
-    if asked and not named:
-        return there_for_report(SimpleNamespace(scale=CONFIG.scale))
+    if not any(word.startswith(("reports/", "results/")) for word in sys.argv):
+        with sentences():
+            plan_of(CONFIG.scale).selected
     return f"reports/{CONFIG.scale}/index.html"
-
-
-def there_for_report(wildcards):
-    """Return the existing files of selected exhibits for Snakemake's report; print what is missing.
-
-    Verdicts on a paper's claims, and leaderboards, are included only if all their exhibits exist.
-    """
-    plan, keys = plan_of(wildcards.scale), selected_keys(wildcards)
-    drawn = set(whole(keys, wildcards.scale))
-    found = [
-        plan.exhibit_file(e.key, e.suffix) for e in plan.selected if e.key in drawn
-    ]
-    missing = [key for key in keys if key not in drawn]
-    for path, parts in pages_of_selected(wildcards).items():
-        there = Path(path).exists() and drawn.issuperset(parts)
-        (found if there else missing).append(path)
-    if not found:
-        raise WorkflowError(
-            f"reports/{wildcards.scale} has nothing to report yet: run snakemake without --report first"
-        )
-    if missing:
-        said = f"The report leaves out what is not there yet: {', '.join(missing)}"
-        print(said, file=sys.stderr)
-    return found

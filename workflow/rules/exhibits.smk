@@ -40,7 +40,6 @@ use rule site as exhibit with:
             out=f"{DRAWN}/{{paper}}/{{exhibit}}",
         ),
         settings=exhibit_config,
-        caption=caption_of,
         schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
@@ -81,8 +80,7 @@ use rule report_maps as report_exhibit with:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
         read_by_exhibit,
     output:
-        in_report("{exhibit}.svg", "exhibit", "Figures", labels_of),
-        multiext("reports/{scale}/{paper}/{exhibit}", *FIGURE[1:]),
+        multiext("reports/{scale}/{paper}/{exhibit}", *FIGURE),
     log:
         "results/{scale}/logs/reports/{paper}/{exhibit}.log",
     localrule: True
@@ -90,7 +88,6 @@ use rule report_maps as report_exhibit with:
         drawn=f"{DRAWN}/{{paper}}/{{exhibit}}.*",  # with .times.csv, if there is one
         to="reports/{scale}/{paper}",
         settings=exhibit_config,
-        caption=caption_of,
         schema=SCHEMA_VERSION,
 
 
@@ -99,8 +96,7 @@ use rule report_exhibit as report_table with:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
         read_by_exhibit,
     output:
-        in_report("{exhibit}.html", "exhibit", "Tables", labels_of),
-        multiext("reports/{scale}/{paper}/{exhibit}", *TABLE[1:]),
+        multiext("reports/{scale}/{paper}/{exhibit}", *TABLE),
     wildcard_constraints:
         exhibit=TABLES,
     localrule: True
@@ -155,8 +151,7 @@ use rule report_maps as report_claims with:
         multiext(f"{DRAWN}/{{paper}}/claims", ".csv", ".json"),
         selected_tables_of_paper,
     output:
-        in_report("claims.csv", "claims", "Claims", CLAIMS_SHOW),
-        "reports/{scale}/{paper}/claims.json",
+        multiext("reports/{scale}/{paper}/claims", ".csv", ".json"),
     log:
         "results/{scale}/logs/reports/{paper}/claims.log",
     localrule: True
@@ -193,8 +188,7 @@ use rule report_maps as report_board with:
         multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
         parts_of_board,
     output:
-        in_report("{board}.groups.svg", "board", "Figures", BOARD_SHOWS),
-        multiext("reports/{scale}/{paper}/{board}", *BOARD[1:]),
+        multiext("reports/{scale}/{paper}/{board}", *BOARD),
     log:
         "results/{scale}/logs/reports/{paper}/{board}.log",
     localrule: True

@@ -187,7 +187,7 @@ def plan(
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
-    """Forecast jobs, hours and GiB that a figure or table still takes, from past jobs' speed."""
+    """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
@@ -211,8 +211,7 @@ def plan(
     took = f"{long} of one core or {short} on {cores}"
     if estimate.unknown:
         took = f"at least {took}" if estimate.hours else "a time that is not known"
-    local = f"{estimate.bytes / 2**30:.2f} GiB of local models"
-    say(f"{sum(estimate.jobs.values())} jobs at scale {scale}, {took}, and {local}")
+    say(f"{sum(estimate.jobs.values())} jobs at scale {scale}, {took}")
     say(*(f"estimated from {source}: {jobs} jobs" for source, jobs in estimate.sources.items()))
     for what, jobs in estimate.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")

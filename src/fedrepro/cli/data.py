@@ -137,10 +137,10 @@ def draw_partition(
     """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.component_notation import shown_name
-    from fedrepro.core.registry import read_token
+    from fedrepro.core.registry import parse_token
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
-    partition, dataset = read_token("partition", token), read_token("dataset", data)
+    partition, dataset = parse_token("partition", token), parse_token("dataset", data)
     path = out or Path(f"{shown_name(dataset, partition)}.svg")
     require_target(path, SUFFIXES)
     drawn = drawn_partition(partition, dataset, trial, seed)
@@ -163,10 +163,10 @@ def draw_graph(
     """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.component_notation import shown_name
-    from fedrepro.core.registry import read_token
+    from fedrepro.core.registry import parse_token
     from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
 
-    graph = read_token("graph", token)
+    graph = parse_token("graph", token)
     path = out or Path(f"{shown_name(graph)}--{clients}.svg")
     require_target(path, SUFFIXES)
     drawn = graph_map(graph, clients, seed, trial)

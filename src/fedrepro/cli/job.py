@@ -1,7 +1,7 @@
 """`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-The json of a job that computes is that of `planning/jobs.py`; of a job that draws it has the keys
-in DRAWING. Jobs that compute load neither typer nor pydantic, so that numerical packages suffice.
+The plan writes the json of jobs that compute (`planning/jobs.py`), the workflow that of jobs that
+draw. Jobs that compute load neither typer nor pydantic, so that numerical packages suffice.
 """
 
 from __future__ import annotations
@@ -13,20 +13,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from graphlib import TopologicalSorter
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import THREADS
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import STAGES, TRAIN
 from fedrepro.core.paper_files import claims_file
-from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
 FOREVER = 1e7
+COMPUTING = ("prepare", "partition", *STAGES)
+MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
+SITE = ("scale", "reports", "out", "exhibits", "maps", "graphs")
+DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    # stage -> a module of `stages`, its function, and the keys of its arguments in order
+    "download": ("data", "download", ("dataset", "file", "mirror", "out")),
+    "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
+    "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
+    "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
+    "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
+    "site": ("figures_and_pages", "draw_site", SITE),
+}
 
 
 def run_job(argv: Sequence[str]) -> int:
@@ -48,12 +58,17 @@ def run_job(argv: Sequence[str]) -> int:
         raise FedreproError(f"the job is not valid json: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
         raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
-    if data["stage"] not in (known := [*COMPUTING, *DRAWING]):
-        raise unknown("stage", data["stage"], known, "the job")
-    if data["stage"] in COMPUTING:
-        _compute(data, options.device)
-    else:
+    if data["stage"] in DRAWING:
         _draw(data)
+    elif data["stage"] in COMPUTING:
+        from fedrepro.core.artifacts import write_text
+        from fedrepro.planning.jobs import read_job
+
+        job = read_job(data)
+        compute(job, options.device)
+        write_text(Path(job.out, WRITTEN), _note(job))
+    else:
+        raise unknown("stage", data["stage"], [*COMPUTING, *DRAWING], "the job")
     from fedrepro.core.provenance import resources_used
 
     seconds, memory = resources_used().values()
@@ -66,10 +81,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs in the file `path`, each in a process and after all jobs that it depends on.
-
-    Returns the exit status: 0 if all jobs are done.
-    """
+    """Run the jobs of a file, each in a process, stage by stage; return 0 if all are done."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_path, read_job
 
@@ -87,76 +99,31 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         if not note.exists() or note.read_text(encoding="utf-8") != _note(job):
             left[job.out] = job
 
-    def one(job: Any) -> int:
+    def one(job: Any) -> None:
+        if time.monotonic() > end or left.keys() & {*job.before}:
+            return
         log = Path(log_path(job.out))
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as said:
             process = subprocess.Popen([*command, job.text], stderr=said)
             try:
-                return process.wait(max(0.0, end - time.monotonic()))
+                status = process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.terminate()
-                return process.wait()
+                status = process.wait()
+        print(f"{status or 'done'}: {job.out}, {log}", flush=True)
+        if status == 0:
+            del left[job.out]
 
-    order = TopologicalSorter({out: left.keys() & {*job.before} for out, job in left.items()})
-    order.prepare()
-    waiting: list[str] = []
-    running: dict[Any, str] = {}
-    with ThreadPoolExecutor(options.at_once) as pool:
-        while time.monotonic() < end:
-            waiting += order.get_ready()
-            while waiting and len(running) < options.at_once:
-                out = waiting.pop(0)
-                running[pool.submit(one, left[out])] = out
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                out, status = running.pop(future), future.result()
-                print(f"{status or 'done'}: {out}, {log_path(out)}", flush=True)
-                if status == 0:
-                    order.done(out)
-                    del left[out]
+    for stages in (["prepare"], ["partition"], [TRAIN], STAGES[1:]):
+        with ThreadPoolExecutor(options.at_once) as pool:
+            list(pool.map(one, [job for job in left.values() if job.stage in stages]))
     print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
     return int(bool(left))
 
 
 def _note(job: Any) -> str:
     return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
-
-
-ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
-COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
-    "prepare": ("dataset",),
-    "partition": ("partition", "data", "trials"),
-    "train": (*ON_DATA, "clients"),
-    "aggregate": (*ON_DATA, "method", "local"),
-    "federate": (*ON_DATA, "method"),
-    "peer": (*ON_DATA, GRAPH, "method"),
-    "simulate": ("method", "trials"),
-}
-MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
-
-
-def _compute(data: dict[str, Any], device: str) -> None:
-    from fedrepro.core.artifacts import require_unread, write_text
-    from fedrepro.planning.jobs import read_job
-
-    job = read_job(data)
-    for key in COMPUTING[job.stage]:
-        if key not in job.specs and not getattr(job, key, None):
-            raise FedreproError(f"the job of stage {job.stage}: the key '{key}' is missing")
-    if method := job.specs.get("method"):
-        kind = METHOD_KINDS[method.component.meta["kind"]]
-        if kind.stage != job.stage:
-            way = "in rounds" if kind.in_rounds else "at once"
-            where = " on a graph" if kind.on_graph else ""
-            raise FedreproError(
-                f"method '{method.name}' is computed {way}{where}: its stage is {kind.stage}, "
-                f"not {job.stage}"
-            )
-    require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
-    compute(job, device)
-    write_text(Path(job.out, WRITTEN), _note(job))
 
 
 def compute(job: Any, device: str) -> None:
@@ -174,38 +141,9 @@ def compute(job: Any, device: str) -> None:
         module.run(job, *([] if job.stage == "simulate" else [device]))
 
 
-# ---------------------------------------------------------------------------------- what draws
-
-TYPES: dict[str, type] = {"seed": int, "granularity": dict, "exhibits": list, "graphs": list}
-OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": None, "graphs": []}
-SITE = ("scale", "reports", "out", "exhibits", "maps", "graphs")
-DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    # stage -> a module of `stages`, its function, and the keys of its arguments in order
-    "download": ("data", "download", ("dataset", "file", "mirror", "out")),
-    "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
-    "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
-    "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
-    "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
-    "site": ("figures_and_pages", "draw_site", SITE),
-}
-
-
 def _draw(data: dict[str, Any]) -> None:
-    where = f"the job of stage {data['stage']}"
-    module, function, arguments = DRAWING[data.pop("stage")]
-    known = [key for key in arguments if key not in ("mirror", "plan")]
-    known += ["scale", "seed", "granularity"] if "plan" in arguments else []
-    for key, value in data.items():
-        kind = TYPES.get(key, str)
-        if key not in known:
-            raise unknown("key", key, known, where)
-        texts = value if kind is list and isinstance(value, list) else ()
-        if not isinstance(value, kind) or not all(isinstance(one, str) for one in texts):
-            raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}")
-    values = {**OPTIONAL, **data}
-    for key in known:
-        if key not in values:
-            raise FedreproError(f"{where}: the key '{key}' is missing")
+    module, function, arguments = DRAWING[data["stage"]]
+    values = {"maps": None, "graphs": [], **data}
     values["mirror"] = os.environ.get("FEDREPRO_MIRROR", "")
     values |= {key: Path(data[key]) for key in ("out", "reports", "maps") if data.get(key)}
     values["graphs"] = [Path(graph) for graph in values["graphs"]]

@@ -16,7 +16,7 @@ from fedrepro.core import kernel_pinning, source_digests
 
 SOCKET = "FEDREPRO_PRELOADED"  # the variable that names the socket of the far end
 STARTED = b"+"
-GONE = "fedrepro: the preloaded process is gone, and the job with it; memory may have run out"
+GONE = "fedrepro: the job was killed; memory may have run out"
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
@@ -29,13 +29,13 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
     alone = options.get("--threads", "1") != "1" or options.get("--device", "cpu") != "cpu"
     if sys.platform != "linux" or alone:
         return None
-    mask = os.umask(0o77)
-    os.umask(mask)
     same = identity(source_digests.digest(source_digests.on_disk()))  # which sets variables as well
-    job = (same, list(arguments), os.getcwdb(), mask, dict(os.environb))
+    job = (same, list(arguments), os.getcwdb(), dict(os.environb))
     with socket.socket(socket.AF_UNIX) as channel:
+        sent: list[int] = []
 
         def forward(number: int, _: object) -> None:
+            sent.append(number)
             try:  # noqa: SIM105  # contextlib is an import more, in every job
                 channel.send(bytes([number]))
             except OSError:  # the job has just ended
@@ -60,8 +60,10 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
                 return status[0]
         except ConnectionResetError:
             pass
+    if sent:
+        return 128 + sent[-1]
     print(GONE, file=sys.stderr)
-    return 1
+    return 128 + signal.SIGKILL
 
 
 def identity(digest: str) -> str:

@@ -1,8 +1,8 @@
 """A process that has all libraries loaded and forks for each job that `preload_client.py` sends.
 
 The server ends with the workflow, which has the only writing end of a pipe to it. It computes
-nothing itself and has no threads, which makes a fork safe: locks, random states and devices are as
-after a start. A job ends when its client or the server ends; signals to the client reach it.
+nothing itself and has no threads, so that a fork is as after a start. A job ends when its client or
+the server ends; signals to the client reach it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedrepro.cli.main import THREADS, run_here
 from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_user
@@ -79,10 +79,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job at the socket `listener`; fork to run it if its client's `identity` is `own`.
-
-    The identity is a text that names Python, CPU kernels and sources; `own` is the server's.
-    """
+    """Receive a job at the socket `listener`; fork to run it if its client is as `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -93,7 +90,7 @@ def accept(listener: socket.socket, own: str) -> None:
                 file.seek(0)
                 whose, *job = marshal.load(file)
             if whose == own and not strange_threads() and os.fork() == 0:
-                keep(channel, given, job)
+                run_forked_job(channel, given, *job)
     for one in given:
         os.close(one)
     with suppress(ChildProcessError):
@@ -106,48 +103,34 @@ def strange_threads() -> set[str]:
     return {(task / "comm").read_text(encoding="utf-8").strip() for task in tasks} - HARMLESS
 
 
-def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Run a job in a fork, pass on signals from `channel`, report the exit status there, and exit.
-
-    `given` are the client's open files, `job` is (command's words, folder, umask, environment).
-    """
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        pid = os.fork()
-        if pid == 0:
-            channel.close()
-            run_forked_job(given, *job)
-        with suppress(OSError):  # the child has done it, or is gone
-            os.setpgid(pid, pid)
-        ended = os.pidfd_open(pid)
-        with suppress(OSError):
-            channel.sendall(STARTED)
-        while ended not in select.select([channel.fileno(), ended], [], [])[0]:
-            numbers = b""
-            with suppress(OSError):
-                numbers = channel.recv(16)
-            for number in numbers or [signal.SIGKILL]:  # the near end is gone
-                os.killpg(pid, number)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        channel.sendall(bytes([code if code >= 0 else 128 - code]))
-    finally:
-        os._exit(0)
+def obey(channel: socket.socket) -> None:
+    """Pass signals from `channel` on to this process; end it when the client is gone."""
+    with suppress(OSError):
+        while number := channel.recv(1):
+            signal.pthread_kill(threading.main_thread().ident or 0, number[0])
+    os.killpg(0, signal.SIGKILL)
 
 
 def run_forked_job(
-    given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
+    channel: socket.socket,
+    given: Sequence[int],
+    words: list[str],
+    folder: bytes,
+    environment: dict[bytes, bytes],
 ) -> None:
-    """Run the command `words` with a client's files, folder, umask and variables, and exit."""
+    """Run a client's command `words`; signals come through `channel`, and the status goes there."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setpgid(0, 0)
+        channel.settimeout(None)
+        channel.sendall(STARTED)
+        threading.Thread(target=obey, args=[channel], daemon=True).start()
         for target, stream in zip((0, 1, 2), given, strict=False):
             os.dup2(stream, target)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         os.chdir(folder)
-        os.umask(mask)
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
@@ -162,6 +145,8 @@ def run_forked_job(
     finally:
         with suppress(OSError):
             sys.stdout.flush()
+        with suppress(OSError):
+            channel.sendall(bytes([code]))
         os._exit(code)  # no exit handlers: they belong to the process that was forked
 
 
@@ -180,10 +165,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load all libraries and serve jobs, also while loading, until the workflow ends.
-
-    `listening` and `lifeline` are file descriptors of the socket and of the workflow's pipe.
-    """
+    """Load all libraries and serve jobs until the workflow ends; both are file descriptors."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source().digest), socket.socket(fileno=listening)
 

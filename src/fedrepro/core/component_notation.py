@@ -82,10 +82,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method that `name` stands for (see `method_called`), or raise FedreproError.
-
-    A name that also sets training is an error too. `where` is the place of the name, for errors.
-    """
+    """Return the method that `name`, written at `where`, stands for; raise if it sets training."""
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:
@@ -149,13 +146,10 @@ def method_of(setting: str) -> str:
     return setting.partition(";")[0].partition("+")[0]
 
 
-def read(
-    components: Mapping[str, Component], token: str, kind: str = "component", exact: bool = False
-) -> Spec:
+def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    `components` are all of this `kind` (such as method), by name. Parameters may be in any order
-    unless `exact`, which raises for a text that differs from `Spec.token`.
+    `components` are all of this `kind` (such as method), by name.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
@@ -165,18 +159,15 @@ def read(
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component, count = components[name], None
+    component, is_paired = components[name], False
     for pair in pairs:
         key, _, text = pair.partition("~")
         if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
-            count = int(text) if text.isdecimal() else 0
+            is_paired = True
         elif key in component.params:
             values[key] = component.params[key].read_list(text, where)
         else:
             raise unknown("parameter", key, component.params, where)
-    spec = component.spec(values) if count is None else component.listing(values, count, where)
-    if exact and spec.token != token:
-        raise FedreproError(f"{where} is not in canonical form; write '{spec.token}'")
-    return spec
+    return component.listing(values, where) if is_paired else component.spec(values)

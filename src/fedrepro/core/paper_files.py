@@ -38,9 +38,8 @@ def paper_attribute(paper: str, what: str) -> str:
     Constants are NAME and LINK of the paper; PICTURE, the figure that represents it; SENTENCE, its
     main result, unless its page of findings begins with that; and PART, the part that is run.
     """
-    if paper not in paper_names():
-        return ""
-    return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, ""))
+    known = paper in paper_names()
+    return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, "")) if known else ""
 
 
 def exhibits_file(paper: str) -> Path:

@@ -1,7 +1,7 @@
-"""Load components outside the package: files that the configuration names, installed packages.
+"""Load components outside the package, from Python files that the configuration names.
 
-Decorators in a file register its components (`core/registry.py`). Files that it opens are noted,
-since results depend on them. This module has to load fast, so that it imports little.
+Decorators in a file register its components (`core/registry.py`). This module has to load fast, so
+that it imports little.
 """
 
 from __future__ import annotations
@@ -10,61 +10,20 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, type_and_message, unknown
-from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
-
-# opened by Python, its packages and the system
-THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
-CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
-
-_watched: list[dict[str, None]] = []
-_hooked: list[bool] = []
-
-
-@contextmanager
-def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict whose keys become absolute paths of files that the body opens, except code."""
-    if not _hooked:
-        _hooked.append(True)  # a hook cannot be taken out again
-        sys.addaudithook(_hook)
-    found: dict[str, None] = {}
-    _watched.append(found)
-    try:
-        yield found
-    finally:
-        _watched.remove(found)
-
-
-def _hook(event: str, args: tuple[object, ...]) -> None:
-    if not _watched or event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
-        return
-    if isinstance(args[2], int) and args[2] & os.O_WRONLY:
-        return
-    path = os.path.abspath(os.fsdecode(args[0]))
-    hidden = f"{os.sep}." in path
-    if not (hidden or path.endswith(CODE) or opened_within(path, *THEIRS) or os.path.isdir(path)):
-        for found in _watched:
-            found[path] = None
-
-
-def opened_within(path: str, *folders: str) -> bool:
-    """Return whether the absolute `path` lies in one of `folders`, at any depth."""
-    return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
-
+from fedrepro.core.source_digests import digest_of, digest_of_file
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
-GROUP = "fedrepro.components"  # entry points of packages, which name modules
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
 OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
 IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
 # digests of files as they were loaded, whatever is on disk by then
 loaded_digests: dict[str, str] = {}
-_folders: set[str] = set()  # of these files, and of the modules that installed packages declare
+_folders: set[str] = set()  # of these files
 
 
 def configured_files() -> tuple[str, ...]:
@@ -91,8 +50,7 @@ def load_file(file: str) -> Any:
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise FedreproError(
-            f"{file} is missing: write it, or take it out of `components` in config/config.yaml, "
-            "if that names it"
+            f"{file} is missing: write it, or take it out of `components` in config/config.yaml"
         )
     loaded_digests[path] = digest_of_file(path)
     name, folder = module_of(path), os.path.dirname(path)
@@ -109,8 +67,6 @@ def load_file(file: str) -> Any:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
         what = own_fault(error) or type_and_message(error)
-        if isinstance(error, SyntaxError):
-            what = f"line {error.lineno} is not Python ({error.msg})"
         raise FedreproError(
             f"{file} cannot be loaded: {what}; fix it, or take it out of `components` in "
             "config/config.yaml"
@@ -128,22 +84,6 @@ def module_of(file: str) -> str:
     """Return the name under which a user's file is loaded, made from a hash of its path."""
     path = os.path.abspath(OF_CLASS.split(file)[0])
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
-
-
-def load_installed() -> None:
-    """Import the components (methods, data sets, …) that installed packages declare."""
-    from importlib import metadata
-
-    for point in metadata.entry_points(group=GROUP):
-        owner = point.dist.name if point.dist else "a package"
-        try:
-            point.load()
-            _folders.add(os.path.dirname(sys.modules[point.module].__file__ or ""))
-        except Exception as error:
-            raise FedreproError(
-                f"{owner} declares components in {point.value}, which cannot be loaded "
-                f"({type_and_message(error)}): fix or uninstall it"
-            ) from error
 
 
 def own_fault(error: BaseException) -> str:

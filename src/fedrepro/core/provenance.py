@@ -44,8 +44,7 @@ class Sources(NamedTuple):
 def loaded_source() -> Sources:
     """Return a hash of the package's files and the git revision, as at this function's first call.
 
-    The revision has 12 digits, and -dirty if a file of the package was changed or added; or is
-    `unknown`.
+    The revision has 12 digits, and -dirty if files of the package changed; or is `unknown`.
     """
 
     def git(*arguments: str) -> bytes:  # in the folder of the package; writes nothing
@@ -80,8 +79,8 @@ def versions() -> dict[str, str]:
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    `about` is the content of its json. Equal bytes take a CPU with selected kernels
-    (`kernel_pinning.pin`), and components of the versions that it records.
+    `about` is the content of its json. Equal bytes take a CPU with selected kernels, and components
+    of the versions that it records.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -90,8 +89,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
             return "libraries not pinned"
     for kind, resolved in about["components"].items():
         known = components(kind)
-        for text in resolved:
-            name, version, _ = text.split(";", 2)
+        for name, version, _ in (text.split(";", 2) for text in resolved):
             if name not in known or f"v{known[name].version}" != version:
                 return f"{name} changed since {version}"
     return "yes"
@@ -128,15 +126,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the keys of `origin` and more; `behind` lists the origins of inputs if they
-    differ.
-
-    Args:
-        seed: of all random draws.
-        specs: the components (data set, method, …) that it was computed with.
-        device: cpu or cuda.
-        inputs: the provenances of the files that it was computed from.
-        parts: further keys and values.
+    The result has the keys of `origin` and more; `behind` lists the origins of `inputs`, the
+    provenances of files that it was computed from, if they differ. `specs` are its components (data
+    set, method, …), `parts` further keys and values.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)

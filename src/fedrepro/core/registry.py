@@ -1,7 +1,7 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
 Modules register their functions by decorators: ours, which load without torch and scikit-learn so
-that planning takes milliseconds, a user's files, and those of installed packages (`plugins.py`).
+that planning takes milliseconds, and a user's files (`plugins.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,7 +21,6 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import Param
-from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 
@@ -63,8 +60,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
-_loaded: set[str] = set()  # kinds, and INSTALLED
-INSTALLED = "components of installed packages"
+_loaded: set[str] = set()  # kinds
 _of_file: dict[str, list[tuple[str, str]]] = {}  # kinds and names, by file outside the package
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -114,23 +110,32 @@ def require_several(kind: str, name: str, **given: object) -> None:
             )
 
 
+def _import(kind: str) -> None:
+    if kind in _loaded:
+        return
+    _loaded.add(kind)  # before their import, since they may ask for components
+    of_papers = [
+        f"{PAPERS}.{p}.{kind}s" for p, at in paper_names().items() if (at / f"{kind}s").is_dir()
+    ]
+    modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
+    try:
+        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
+            importlib.import_module(module)
+    except BaseException:
+        _loaded.discard(kind)  # or a later call would return those that were imported
+        raise
+
+
 def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, such as method; return these by name."""
-    if kind not in _loaded:
-        _loaded.add(kind)  # before their import, since they may ask for components
-        of_papers = [
-            f"{PAPERS}.{paper}.{kind}s"
-            for paper, folder in paper_names().items()
-            if (folder / f"{kind}s").is_dir()
-        ]
-        modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
-        try:
-            for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
-                importlib.import_module(module)
-        except BaseException:
-            _loaded.discard(kind)  # or a later call would return those that were imported
-            raise
-    _bring_outside()
+    _import(kind)
+    files = plugins.configured_files()
+    for file in [file for file in _of_file if file not in files]:
+        for one, name in _of_file.pop(file):
+            del _found[one][name]
+    for file in files:
+        if file not in _of_file:
+            _load(file)
     return _found[kind]
 
 
@@ -143,24 +148,17 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the class that `word` names, such as nets.py:Net; return its name as a model.
-
-    Returns "" if `word` names no class of a file.
-    """
-    path, *asked = plugins.OF_CLASS.split(word)
-    if not asked:
+    """Load the class that `word` names, such as nets.py:Net; return its name as a model, or ""."""
+    if not plugins.OF_CLASS.search(word):
         return ""
-
-    def models_of(path: str) -> list[str]:
-        components("model")
-        same = [of for f, of in _of_file.items() if os.path.abspath(f) == os.path.abspath(path)]
-        return [name for of in same for kind, name in of if kind == "model"]
-
-    for name in models_of(path):  # the whole file may be named already
-        if _found["model"][name].fn.__name__ == asked[0]:
-            return name
     plugins.add_plugin_files([word])
-    (name,) = models_of(word)
+    components("model")
+    (name,) = (
+        name
+        for file, registered in _of_file.items()
+        for _, name in registered
+        if os.path.abspath(file) == os.path.abspath(word)
+    )
     return name
 
 
@@ -170,62 +168,34 @@ def components_of(file: str) -> list[Component]:
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
 
-def _bring_outside() -> None:
-    """Register components of installed packages and configured files; remove other files' ones."""
-    if INSTALLED not in _loaded:
-        _loaded.add(INSTALLED)  # before they are loaded, since they may ask for components
-        try:
-            plugins.load_installed()
-        except FedreproError:
-            _loaded.discard(INSTALLED)
-            raise
-    files = plugins.configured_files()
-    for file in [file for file in _of_file if file not in files]:
-        for kind, name in _of_file.pop(file):
-            del _found[kind][name]
-    for file in files:
-        if file not in _of_file:
-            _load(file)
-
-
 def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
-
-    def new() -> list[tuple[str, str]]:
-        return [(k, name) for k, found in _found.items() for name in found if name not in before[k]]
-
-    before = {kind: set(found) for kind, found in _found.items()}
-    _of_file[file] = []  # it may ask for components while it is loaded
+    for kind in KINDS:  # names that the package has are refused, so its components come first
+        _import(kind)
+    before = {kind: dict(found) for kind, found in _found.items()}
+    own: list[tuple[str, str]] = []
+    _of_file[file] = own  # it may ask for components while it is loaded
     try:
-        # names that the package has are refused, so its components come first
-        for kind in KINDS:
-            components(kind)
-        before = {kind: set(found) for kind, found in _found.items()}
-        if plugins.OF_CLASS.search(file) or _has_torch(file):
-            importlib.import_module("torch")  # which reads the sources of who imports it
-        with opened_files() as opened:
-            made = plugins.load_file(file)
+        made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
-            register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
-                called_by(made, plugins.module_of(file))
-            )
-        for kind, name in new():
+            keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
+            keep(called_by(made, plugins.module_of(file)))
+        for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:
             if not asked or (kind, name) == ("model", asked[0]):
-                _of_file[file].append((kind, name))
+                own.append((kind, name))
             else:  # other components of the file are not asked for
                 del _found[kind][name]
-        if not _of_file[file]:
+        if not own:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
-        for kind, name in _of_file[file]:
-            _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
-        for kind, name in new():
-            del _found[kind][name]
+        for kind, found in before.items():
+            _found[kind].clear()
+            _found[kind].update(found)
         raise
 
 
@@ -258,20 +228,9 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
     return model
 
 
-def _has_torch(file: str) -> bool:
-    with suppress(OSError, ValueError), open(file, encoding="utf-8") as text:  # reported on loading
-        return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
-    return False
-
-
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
-    return read_token(kind, token, exact=True)
-
-
-def read_token(kind: str, token: str, exact: bool = False) -> Spec:
-    """Return what a text such as dirichlet+alpha~0.1 means; see `component_notation.read`."""
-    spec = read(components(kind), token, kind, exact)
+    """Return the component that a text such as dirichlet+alpha~0.1 means; see `Spec.token`."""
+    spec = read(components(kind), token, kind)
     # a token may stand for several settings of a method, but of nothing else
     return spec if kind == "method" else spec.single()
 
@@ -297,28 +256,21 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component of this `kind` that a user's text `word` means, with its parameters.
-
-    The text is a token such as dirichlet+alpha~0.1; its name may be any word that `entry_of` takes.
-    """
-    name, plus, rest = word.partition("+")
-    entry = entry_of(kind, name)
-    if plus:
-        further = read_token(kind, f"{entry['name']}+{rest}")
-        given = {part.partition("~")[0] for part in rest.split("+")}
-        entry |= {key: value for key, value in further.values.items() if key in given}
+    """Return the component of this `kind` that a user's `word` means; see `entry_of`."""
+    entry = entry_of(kind, word)
     return components(kind)[entry.pop("name")].spec(entry)
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
     """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
-    The word is a name, or one of SHORT such as 2nn; dirichlet:0.1 sets the first parameter too. A
-    model may be a class of a file: nets.py:Net.
+    The word is a name, or one of SHORT such as 2nn; dirichlet:0.1 sets the first parameter too, and
+    dirichlet+alpha~0.1 parameters by name. A model may be a class of a file: nets.py:Net.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}
-    called, sign, text = word.partition(":")
+    called, *pairs = word.split("+")
+    called, sign, text = called.partition(":")
     known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
@@ -335,7 +287,9 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
         key = next((key for key in own if key != "clients" and key not in values), None)
         if key is None:
             raise FedreproError(f"{what} '{called}' takes no value: write {called}")
-        entry[key] = value_of(own, key, text, word)
+        pairs.append(f"{key}~{text}")
+    for key, _, text in (pair.partition("~") for pair in pairs):
+        entry[key] = value_of(known[name].params, key, text, word)
     return entry
 
 

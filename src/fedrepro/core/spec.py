@@ -10,8 +10,7 @@ import itertools
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,8 +18,7 @@ from typing import Any, TypeVar
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
-from fedrepro.core.plugins import MODULES as OUTSIDE
-from fedrepro.core.plugins import opened_files, opened_within, own_fault
+from fedrepro.core.plugins import own_fault
 
 T = TypeVar("T")
 
@@ -41,11 +39,6 @@ class Component:
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
     digest: str = ""
-
-    @property
-    def outside(self) -> bool:
-        """Return whether the component comes from a user's file, not from a package."""
-        return self.fn.__module__.startswith(OUTSIDE)
 
     @property
     def file(self) -> str:
@@ -75,18 +68,13 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function with these arguments, and return its result.
-
-        Raises FedreproError if a user's file fails, or the result is not of the type `expected`.
-        """
+        """Call the component's function; raise FedreproError if it fails or gives another type."""
         try:
-            with opened_files() if self.outside else nullcontext(()) as files:
-                result = self.fn(*args, **values)
+            result = self.fn(*args, **values)
         except Exception as error:
             if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
-        self.require_declared(files, args)
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise FedreproError(
@@ -95,27 +83,11 @@ class Component:
             )
         return result
 
-    def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise FedreproError if a user's component opened a file that it does not declare.
-
-        `files` are the files that it opened; `given` are its arguments: files in folders among them
-        are allowed.
-        """
-        folders = [str(one) for one in given if isinstance(one, os.PathLike)]
-        path = next((file for file in files if not opened_within(file, *folders)), "")
-        if path and self.outside and self.kind != "method" and "reads" not in self.meta:
-            path = os.path.relpath(path) if opened_within(path, os.curdir) else path
-            raise FedreproError(
-                f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
-                f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
-            )
-
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.
 
-        A list, for a parameter that has a single value, lists values to try. Raises FedreproError,
-        which begins with `where`, for values that do not fit.
+        A list for a single value lists values to try. Raises FedreproError, which begins with
+        `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -146,8 +118,6 @@ class Component:
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
-        if not specs:
-            raise FedreproError(f"{where} has an empty list of settings; give one")
         if len(set(specs)) != len(specs):
             raise FedreproError(f"{where} lists a setting twice; take one out")
         columns: dict[str, Value] = {}
@@ -162,14 +132,12 @@ class Component:
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
-    def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return a Spec of `count` settings: the i-th has items i of lists; errors name `where`."""
-        many = {key for key, param in self.params.items() if param.many}
-        lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
-        if not lists or any(len(items) != count for items in lists.values()):
+    def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
+        """Return a Spec of several settings: the i-th has items i of lists; errors name `where`."""
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and not self.params[k].many}
+        if len(set(map(len, lists.values()))) != 1:
             raise FedreproError(
-                f"{self.where(where)} does not list {count} settings: give each "
-                "parameter that differs a list of as many values"
+                f"{self.where(where)}: give each parameter a list of as many values"
             )
         same = {key: value for key, value in values.items() if key not in lists}
         rows = zip(*lists.values(), strict=True)
@@ -207,17 +175,15 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return the values of the parameters that the component's own function takes, by name."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
     def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that all components of this kind have, by name."""
         return {key: self.values[key] for key in self.component.common_params}
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return values to write to files, by name, without newer parameters at their defaults."""
+        """Return values to write to files, without newer parameters at their defaults."""
         return {
             key: self.values[key]
             for key, param in self.component.params.items()

@@ -39,7 +39,7 @@ from fedrepro.numbers.trial_statistics import (
     tidy_rows,
     with_pairs,
 )
-from fedrepro.planning.exhibit import Setting
+from fedrepro.planning.exhibit_methods import Setting
 from fedrepro.planning.figure_interface import CASE
 from fedrepro.planning.figure_interface import ROUND as ROUND
 from fedrepro.planning.plan import Exhibit, Run

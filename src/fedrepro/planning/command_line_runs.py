@@ -27,8 +27,7 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 class RunWords:
     """The options of the command `fedrepro run`: methods, data, model, training and trials.
 
-    changes: further parameters by keys such as scaffold.lr, of a method, or of "data", "partition",
-    "model", "training" or "graph".
+    changes: further parameters by keys such as scaffold.lr or data.test.
     """
 
     methods: Sequence[str]
@@ -59,17 +58,13 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a file name for the run: letters and digits of its methods and data set."""
+        """Return a file name: letters and digits of the methods and the data set."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
-    """Turn the options of `fedrepro run`, `words`, into a definition of one figure, as of a file.
-
-    `paper` is used in place of a paper's name. `command` is the command line that repeats the run,
-    by default made from `words`.
-    """
+    """Turn options of `fedrepro run` into a file of one exhibit; `command` repeats the run."""
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):
@@ -81,9 +76,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
     entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
     methods = _method_entries(words)
+    called = {simple(word): entry for word, entry in methods.items()}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
-        called = {simple(word): entry for word, entry in methods.items()}
         if who in PLACES:
             kind = PLACES[who]
             if kind not in entries:
@@ -96,7 +91,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
                 f"{next(iter(methods))}.{change}"
                 + (f", or as the option --{option}" if option else "")
             )
-        elif not key or simple(who) not in called:
+        elif simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
         else:
             entry = called[simple(who)]
@@ -123,10 +118,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan the figure or table `name` of a file that is not saved yet.
-
-    Errors name `place`, the path of the file; it is empty for a run given by options.
-    """
+    """Plan an exhibit of a file that is not saved yet; errors name `place`, its path if any."""
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
-from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
+from fedrepro.core.errors import BEGIN, FedreproError, shown, type_and_message, unknown
 from fedrepro.core.paper_files import (
     EXHIBITS,
     OWN_EXHIBITS,
@@ -31,7 +30,7 @@ from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.exhibit_config import SCALES as SCALES
 from fedrepro.planning.exhibit_config import ComponentEntry as ComponentEntry
 from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
-from fedrepro.planning.figure_interface import TABLE, Drawing, Strict
+from fedrepro.planning.figure_interface import TABLE, Strict
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -46,8 +45,7 @@ class Granularity(Strict):
     trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1, le=LARGEST)] = key(
         "auto",
         "trials that one job computes and one file holds; auto: 1 at paper scale, 5 at quick, 2 "
-        "at tiny. A job computes whole blocks, so that raising the number of trials adds files "
-        "and renames none; with 10, an exhibit of 12 trials computes 20",
+        "at tiny. A job computes whole blocks: with 10, an exhibit of 12 trials computes 20",
     )
 
 
@@ -58,7 +56,7 @@ class Config(Strict):
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
         "headline",
         "which exhibits the report holds: headline (one or two per paper), all, one such as "
-        "pfnm/figure-2a, or a list such as [pfnm/figure-2a, pfnm/figure-2b]",
+        "pfnm/figure-2a, or a list of such",
     )
     papers: Literal["all", "own"] = key(
         "all", "own: those of config/exhibits alone, so that planning takes seconds less"
@@ -66,8 +64,7 @@ class Config(Strict):
     seed: int = key(0, "seed of every random draw", ge=0, lt=2**63)
     mirror: str = key(
         "",
-        "folder with local copies of the data sets, tried before any download; the environment "
-        "variable FEDREPRO_MIRROR wins over it",
+        "folder with copies of the data sets, tried before a download, after FEDREPRO_MIRROR",
         pattern="^[^\\x00]*$",
     )
     device: Literal["cpu", "cuda"] = key("cpu", "where training and matching run")
@@ -77,19 +74,18 @@ class Config(Strict):
     )
     components: list[str] = key(
         list,
-        "files of components of one's own, such as [mine.py]: methods, partitions, data sets and "
-        "all else that a decorator registers; docs/adding-a-method.md. They are run",
+        "files of components of one's own, such as [mine.py], which are run; see "
+        "docs/adding-a-method.md",
     )
     also: dict[str, list[dict[str, Any]]] = key(
         dict,
-        "methods that every exhibit of a paper or leaderboard gets after its own, such as {arena: "
-        "[{name: median}]}; one that does not fit an exhibit is left out there",
+        "methods that every exhibit of a paper or leaderboard that they fit gets after its own, "
+        "such as {arena: [{name: median}]}",
     )
     preload: bool = key(
         True,
         "jobs on this machine start from a process that has all packages loaded (Linux, one "
-        "thread, no GPU; other jobs start by themselves); results do not depend on it, and the "
-        "environment variable FEDREPRO_PRELOAD=0 switches it off too",
+        "thread, no GPU); results do not depend on it; FEDREPRO_PRELOAD=0 switches it off too",
     )
 
     def mirror_folder(self) -> str:
@@ -104,13 +100,7 @@ class At(Strict):
     paper: dict[str, Any] | None = None
 
 
-def _not_claims(name: str) -> str:
-    if name == "claims":
-        raise ValueError("no exhibit may be called claims: their verdicts lie at its place")
-    return name
-
-
-ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_claims)]
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 
 
 class Board(Strict):
@@ -124,16 +114,9 @@ class Board(Strict):
     ceiling: str = key(..., "label of the method that scores 1")
     line: str = key(..., "label of the method that is drawn as a line to beat")
     least_gap: float = key(
-        0.01,
-        "share of examples by which the ceiling has to be above the baseline; a scenario with "
-        "less has no score",
-        gt=0,
-        lt=1,
+        0.01, "least gap of accuracy between ceiling and baseline for a score", gt=0, lt=1
     )
-    each_trial: bool = key(
-        False,
-        "whether settings are chosen in each trial, as the best client is, and not once over all",
-    )
+    each_trial: bool = key(False, "whether settings are chosen in each trial, and not once for all")
     supersedes: str = key("", "the version that it takes the place of, once it has numbers")
     ground: str = key("", "digest of its scenarios, trials and rules of choice at scale paper")
     data: dict[str, str] = key(
@@ -150,39 +133,29 @@ class ExhibitFile(Strict):
     paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
     title: str = key(..., "its title")
     source: str = key(..., "authors, place, year")
-    boards: dict[Version, Board] = key(
-        dict, "leaderboards by version, where the file is of such and of no paper"
-    )
+    boards: dict[Version, Board] = key(dict, "leaderboards by version, if it is of no paper")
     defaults: dict[str, Any] = key(dict, "settings that all exhibits of the file start from")
-    also: list[dict[str, Any]] = key(
-        list,
-        "methods that every exhibit of the file that they fit gets after its own, at every scale",
-    )
+    also: list[dict[str, Any]] = key(list, "methods that every exhibit that they fit gets too")
     exhibits: dict[ExhibitName, dict[str, Any]] = key(
         ..., "exhibits by name; `at:` holds what differs at a scale"
     )
 
     @cached_property
     def place(self) -> Path:
-        """Return the path of the file that defines these figures and tables, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
-        """Return this file of figures and tables as YAML text, which people can edit."""
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of all exhibits of `scale`; mistakes are included.
-
-        A scale is a size of experiments: tiny, quick or paper.
-        """
+        """Return the names, such as figure-2a, of all exhibits of a scale, mistaken ones too."""
         scales: dict[str, Any] = {n: self.written(n, scale).get("scales") for n in self.exhibits}
-        known = {
-            name
-            for name, own in scales.items()
-            if isinstance(own, list | tuple) and all(one in SCALES for one in own)
-        }
-        return [name for name, own in scales.items() if name not in known or scale in own]
+
+        def is_of_others(own: Any) -> bool:
+            listed = isinstance(own, list | tuple) and all(one in SCALES for one in own)
+            return listed and scale not in own
+
+        return [name for name, own in scales.items() if not is_of_others(own)]
 
     def parts(self, version: str, scale: str) -> list[str]:
         """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
@@ -190,14 +163,21 @@ class ExhibitFile(Strict):
         return [f"{self.paper}/{name}" for name in names]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the validated settings of the figure or table `name` at a scale such as quick.
+        """Return the validated settings of an exhibit; raise FedreproError for a mistake.
 
         Its own keys go before the file's defaults, and keys for the scale below `at:` before both.
-        Raises FedreproError for a mistake.
         """
         merged, where = self._merged(name, scale), self.where(name, scale)
         if DRAWING in merged:
-            merged[DRAWING] = _drawing(merged[DRAWING], where)
+            match drawing := merged[DRAWING]:
+                case {"name": str(kind), **options}:
+                    made: Any = component_called(DRAWING, kind, where).fn
+                    merged[DRAWING] = validated(made, options, f"{where}, drawing {kind}")
+                case _:
+                    raise FedreproError(
+                        f"{where}: drawing must be a name, or {{name: ...}} with its options as "
+                        f"keys, not {shown(drawing)}"
+                    )
         return validated(ExhibitSettings, merged, where)
 
     def where(self, name: str, scale: str) -> str:
@@ -225,24 +205,8 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
-def _drawing(drawing: Any, where: str) -> Drawing:
-    """Build a figure's drawing (curves, bars, …) from its configuration; `where` is for errors."""
-    if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
-        raise FedreproError(
-            f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
-            f"{shown(drawing)}"
-        )
-    options = {key: value for key, value in drawing.items() if key != "name"}
-    kind: Any = component_called(DRAWING, drawing["name"], where).fn
-    made: Drawing = validated(kind, options, f"{where}, drawing {drawing['name']}")
-    return made
-
-
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, by paper; access to one that failed to load raises.
-
-    unread: {paper: why its file failed}.
-    """
+    """The files that define figures and tables, by paper; access to an `unread` one raises."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
@@ -264,9 +228,9 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`; it raises FedreproError if none is found.
-    Files in the working folder's config/exhibits replace files of the package. With `folder` only
-    YAML files in it are read. With `of`, keys of exhibits (paper/name), only their papers are.
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
+    replace the package's. With `folder` only YAML files in it are read; with `of`, keys of exhibits
+    (paper/name), only their papers are.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
@@ -279,23 +243,24 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     unread: dict[str, FedreproError] = {}
     for paper, path in paths.items():
         try:
-            values = _load_python(path, paper) if path.suffix == ".py" else load_yaml(path)
+            values = exhibits_of(paper) if path.suffix == ".py" else load_yaml(path)
             file = validated(ExhibitFile, values, str(path))
             if file.paper != paper:
                 raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
             read[paper] = file
         except FedreproError as error:
             unread[paper] = error
+        except Exception as error:  # of Python, which hides this paper alone
+            unread[paper] = FedreproError(f"{path} cannot be read ({type_and_message(error)})")
     return Papers(read, unread)
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
-    """Read and validate a YAML file that defines figures and tables, at any `path`."""
     return validated(ExhibitFile, load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
+    """Return the names of all tables (not figures) by "scale/paper"."""
     found: dict[str, list[str]] = {}
     for scale, file in itertools.product(SCALES, files.values()):
         for name in file.exhibits:
@@ -303,24 +268,6 @@ def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
             if isinstance(drawing, Mapping) and drawing.get("name") == TABLE:
                 found.setdefault(f"{scale}/{file.paper}", []).append(name)
     return found
-
-
-def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError if a YAML file has a key twice; Snakemake would take the last value."""
-    for path in map(Path, paths):
-        if path.suffix != ".json" and path.exists():
-            load_yaml(path)
-
-
-def _load_python(path: Path, paper: str) -> Any:
-    try:
-        return exhibits_of(paper)
-    except Exception as error:  # hides this paper alone
-        frames = traceback.extract_tb(error.__traceback__)
-        mine = [f for f in frames if Path(f.filename).is_relative_to(path.parent.absolute())]
-        where = f" in {Path(mine[-1].filename).name}, line {mine[-1].lineno}" if mine else ""
-        reason = " ".join(f"{type(error).__name__}: {error}{where}".split())
-        raise FedreproError(f"{path} cannot be read ({reason})") from None
 
 
 def load_yaml(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ all trials plus the mean difference in shared ones.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,14 +20,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
-from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
+from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_files import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
-    population_of,
-    too_few_examples_error,
     validation_count,
 )
 from fedrepro.planning.config import ExhibitFile
@@ -35,13 +33,13 @@ from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import (
     PUBLIC_SAMPLE,
     TUNED,
+    ExhibitMethod,
+    Setting,
     exhibit_methods,
     in_rounds,
     spec_of,
     successive_halving_method,
 )
-from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
-from fedrepro.planning.exhibit_methods import Setting as Setting
 from fedrepro.planning.figure_interface import CASE as CASE
 from fedrepro.planning.figure_interface import TABLE, Planned
 from fedrepro.planning.jobs import Run as Run
@@ -68,29 +66,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, and the method relative to which a figure shows it.
-
-    trials: how many the method `label` has at points of the figure; of: how many the other has.
-    """
+    """A method with fewer trials than others, and one relative to which a figure shows it."""
 
     label: str
     beside: str
-    trials: tuple[int, ...]
-    of: tuple[int, ...]
+    sentence: str  # for captions
 
     @property
     def name(self) -> str:
         return f"{self.label} (paired)"
-
-    @property
-    def sentence(self) -> str:
-        """Return a sentence for captions on how the method with fewer trials is shown."""
-        few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
-        word = "trial" if self.trials == (1,) else "trials"
-        return (
-            f"{self.label}, with {few} {word}, is shown as {self.beside} over all "
-            f"{many} plus the difference between the two in the {few} that both have."
-        )
 
 
 @dataclass(frozen=True)
@@ -113,12 +97,11 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return all runs (a method on one set of data and model) that the figure needs, once."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return, for each run (a method on data and model), its largest number of trials."""
+        """Return the runs (a method on data and model) with their largest numbers of trials."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -127,7 +110,7 @@ class Exhibit:
 
     @property
     def swept(self) -> list[str]:
-        """Return the names of the swept parameters, which are the first columns of the csv file."""
+        """Return the names of the swept parameters, the first columns of the csv file."""
         return list(self.points[0].values)
 
     @property
@@ -143,16 +126,22 @@ class Exhibit:
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
             few = [trials for trials in points if trials[label] < max(trials.values())]
             if few:
-                own, of = ({trials.get(one, 0) for trials in few} for one in (label, other))
-                pairs[label] = Pair(label, other, tuple(sorted(own)), tuple(sorted(of)))
+                numbers = (sorted({one[of] for one in few}) for of in (label, other))
+                own, many = (" or ".join(map(str, each)) for each in numbers)
+                pairs[label] = Pair(
+                    label,
+                    other,
+                    f"{label}, with {own} {'trial' if own == '1' else 'trials'}, is shown as "
+                    f"{other} over all {many} plus the difference between the two in the {own} "
+                    "that both have.",
+                )
         return pairs
 
     @property
     def caption(self) -> str:
         """Return the caption, with added sentences on missing trials and spreads over clients."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
-        over = [measure.label for measure in self.measures if measure.over_clients]
-        if over:
+        if over := [measure.label for measure in self.measures if measure.over_clients]:
             sentences.append(f"The spread of {' and '.join(over)} is over clients.")
         return " ".join([*sentences, "Paired lines have no band."] if self.pairs else sentences)
 
@@ -183,10 +172,25 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
         by_label: dict[str, ExhibitMethod] = {}
         for measure in (measure for point in points for measure in point.measures):
             by_label.setdefault(measure.label, measure)
-        measures = tuple(by_label.values())
-        _require_showable(settings, measures, [point.values for point in points])
+        measures, values = tuple(by_label.values()), [point.values for point in points]
+        at = [", ".join(f"{k} {comparable_text(v)}" for k, v in one.items()) for one in values]
+        if twice := [name for name in at if at.count(name) > 1]:
+            raise FedreproError(f"two of its points are '{twice[0]}'; tell them apart")
+        for reason in settings.drawing.reasons(Planned(measures, values)):
+            raise FedreproError(reason)
         planned = tuple(replace(point, runs=_runs(point)) for point in points)
-        _require_comparable(settings, measures, [point.trials for point in points])
+        labels = ", ".join(by_label)
+        for point, measure in itertools.product(points, measures):
+            most, beside = max(point.trials.values()), point.trials.get(measure.paired_with, 0)
+            few = point.trials.get(measure.label, most)
+            if few < most and not (settings.paired and beside == most):
+                raise FedreproError(
+                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
+                    "are of other trials; give all one number, or say `paired: true`, and by "
+                    f"`paired_with` which method with all trials it is compared with, of {labels}"
+                )
+        if settings.paired and not settings.drawing.shows_pairs:
+            raise FedreproError(f"`paired` is not for the drawing {settings.drawing.name}")
     return Exhibit(file.paper, name, settings, measures, planned)
 
 
@@ -198,23 +202,12 @@ def _at(where: str) -> Iterator[None]:
         raise FedreproError(f"{where}: {error}") from error
 
 
-def _require_showable(
-    settings: ExhibitSettings,
-    measures: Sequence[ExhibitMethod],
-    points: Sequence[Mapping[str, Any]],
-) -> None:
-    names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in points]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise FedreproError(f"two of its points are '{twice[0]}'; tell them apart")
-    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
-    if tuned and not any(measure.tune for measure in measures):
-        raise FedreproError(f"it sweeps {tuned[0]}, but none of its methods has a tune")
-    for reason in settings.drawing.reasons(Planned(measures, points)):
-        raise FedreproError(reason)
-
-
 def _points(settings: ExhibitSettings) -> Iterator[Point]:
-    names = _case_names(settings)
+    names = {case: entry.label for case, entry in settings.cases.items()}
+    kinds = {case: settings.components(case) for case in names if settings.dataset}
+    data = {case: spec_of("dataset", own["dataset"]) for case, own in kinds.items()}
+    if len(set(data.values())) > 1:
+        names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
         entries, case = settings.components(key), settings.case(key)
@@ -223,15 +216,10 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             values: dict[str, dict[str, Any]] = {}
             for word, value in zip(settings.sweep, combination, strict=True):
                 kind, dot, parameter = word.partition(".")
-                if not dot or kind not in (*SCENARIO, TUNE):
+                if not dot or kind not in (*entries, TUNE):
                     raise FedreproError(
-                        f"sweep '{word}' is not of the form component.parameter, such as "
-                        "partition.clients, or tune.examples"
-                    )
-                if kind not in (*entries, TUNE):
-                    raise FedreproError(
-                        f"it sweeps {word} and has no {kind}; name one, as in {kind}: "
-                        "{name: ring}"
+                        f"it sweeps {word}, which is not component.parameter, of one of "
+                        f"{', '.join((*entries, TUNE))}: write it as partition.clients"
                     )
                 values.setdefault(kind, {})[parameter] = value
             parts = {k: spec_of(k, entry, values.get(k)) for k, entry in entries.items()}
@@ -247,29 +235,15 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
 
 
-def _case_names(settings: ExhibitSettings) -> dict[str, str]:
-    names = {case: entry.label for case, entry in settings.cases.items()}
-    if not settings.dataset:
-        return names
-    data = {case: spec_of("dataset", settings.components(case)["dataset"]) for case in names}
-    if len(set(data.values())) > 1:
-        names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
-    return names
-
-
 def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
     """Return the run that computes each (method's label, setting of its parameters) at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
-        label = f"'{measure.label}'"
         with_data = METHOD_KINDS[measure.spec.component.meta["kind"]].with_data
         if with_data == (point.scenario is None):
-            kinds = ", ".join(WITHOUT_GRAPH)
             raise FedreproError(
-                f"{label} is a simulation, which has neither data nor a model; leave out {kinds}"
-                if point.scenario
-                else f"the keys {kinds} are missing, which only simulations do without; {label} is "
-                "not one"
+                f"'{measure.label}' is {'no' if with_data else 'a'} simulation; these, and no "
+                f"others, leave out the keys {', '.join(WITHOUT_GRAPH)}"
             )
         if point.scenario is None:
             by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
@@ -285,13 +259,8 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 
 
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
-    """Yield each setting of a method's parameters, with the run that computes it in a scenario.
-
-    All settings of a one-shot method share one run; so do settings that successive halving compares
-    while they run. Else each setting of a method in rounds is a run.
-    """
+    """Yield each setting of a method's parameters, with the run that computes it in a scenario."""
     meta = measure.spec.component.meta
-    # only peer methods keep a graph: all others are the same on every one
     on_graph = METHOD_KINDS[meta["kind"]].on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
     for kind, override in meta["scenario"].items():
@@ -325,10 +294,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if a method cannot run in the `scenario` of a figure or table.
-
-    `changed` is the scenario with the method's own changes, such as another training.
-    """
+    """Raise FedreproError if a method cannot run in a scenario, `changed` as the method asks."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):
@@ -340,13 +306,6 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         raise FedreproError(
             f"method '{method.name}' is defined with the training "
             f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
-        )
-    population = population_of(scenario.dataset, scenario.partition)
-    if population and partition != scenario.partition:  # it would see other clients than its rivals
-        raise FedreproError(
-            f"{label} divides what the data set keeps by '{partition.token}', which is of "
-            f"{population.made.kept} of these {population.clients} clients: leave it out, or let "
-            f"the data set keep all of them, as clients: {population.clients}"
         )
     if meta["one_start"] and not changed.training["shared_init"]:
         raise FedreproError(
@@ -367,9 +326,6 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
     available = validation_count(changed.dataset, partition)
     if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
         raise missing_validation_error(label)
-    sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
-    if sizes and available is not None and max(sizes) > available:
-        raise too_few_examples_error(label, max(sizes), available)
     for part in HOLDOUTS:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")
@@ -379,32 +335,3 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         for setting in measure.settings:
             if in_rounds(setting.method):
                 setting.method.component.fn(**setting.method.values)
-
-
-def _require_comparable(
-    settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
-) -> None:
-    """Raise FedreproError if a method has fewer trials than others and is not compared in pairs.
-
-    `trials` has, for each point (values of the swept parameters), {label: number of trials}.
-    """
-    labels = ", ".join(measure.label for measure in measures)
-    for point, measure in itertools.product(trials, measures):
-        most = max(point.values())
-        few, other = point.get(measure.label, most), measure.paired_with
-        if few < most and not settings.paired:
-            raise FedreproError(
-                f"'{measure.label}' has {few} trials where others have {most}, so their means "
-                "are of other trials; give all one number, or say `paired: true` and what it "
-                "is compared with (`paired_with`)"
-            )
-        if few < most and (not other or point.get(other, 0) < most):
-            raise FedreproError(
-                f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
-                f"method with all of them it is compared with, of {labels}"
-            )
-    if settings.paired and not settings.drawing.shows_pairs:
-        able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
-        raise FedreproError(
-            f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"
-        )

@@ -26,7 +26,6 @@ from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
 from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
-GRID = "grid"  # the settings that a method declares for comparisons
 # settings are compared at the same rounds, whichever of them ended early
 TOGETHER: tuple[Over, ...] = ("race", "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
@@ -92,9 +91,8 @@ class ChoiceEntry(Strict):
     split: HeldOut = key(..., "where it is measured")
     over: Literal["end", "best", "area", "half"] = key(
         "end",
-        "of a method in rounds: its value at the end, the best of all measured rounds, the area "
-        "under its curve divided by the rounds, or the same over the second half of the rounds "
-        "that all settings ran",
+        "of a method in rounds: its value at the end, in the best round, its mean over rounds, or "
+        "over the second half of the rounds that all settings ran",
     )
 
     @property
@@ -129,60 +127,44 @@ class MethodEntry(ComponentEntry):
     label: str | None = key(None, "name in the legend")
     trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
     choose: Rule | None = key(
-        None,
-        "how one setting of a sweep is chosen, over all trials: a rule by its name, or the "
-        "metric, the split and what is taken over rounds",
+        None, "how one setting of a sweep is chosen, over all trials: a rule, or the keys of one"
     )
     settings: list[dict[str, Any]] | Literal["grid"] = key(
         list,
-        "settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: 0.02}], where "
-        "a sweep would take every combination; grid: those that the method declares for "
-        "comparisons of many methods",
+        "settings one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: 0.02}], in place of "
+        "every combination; grid: those that the method declares for comparisons",
     )
     training: Changes = key(
         dict, "what differs in the local training of this method; a list is a sweep"
     )
     tune: dict[str, Any] | None = key(
         None,
-        "trains what it makes further on a public sample before it is measured: examples, "
-        "repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all defaults",
+        "further training on a public sample before it is measured: examples, repetitions, "
+        "epochs, lr, layers, patience; a list is a sweep. {} takes all defaults",
     )
     spread: Literal["trials", "clients"] = key(
-        "trials",
-        "spread that is shown with its mean: the sd over trials, or of clients that predict by "
-        "themselves the sd over clients of each one's mean over trials",
+        "trials", "its mean is shown with the sd over trials, or over clients' means over trials"
     )
     show: list[str] = key(
         list, "swept parameters of which every value is shown; of the others one is chosen"
     )
     measure_every: Every | None = key(
         None,
-        "rounds between two measurements of a method in rounds, or auto: every round up to 50, "
-        "then every 2 %; the first and the last round are always measured; by itself as the "
-        "exhibit says",
+        "rounds between two measurements, or auto: every round up to 50, then every 2 %; the first "
+        "and the last round are always measured; if not given as the exhibit says",
     )
     until: float | None = key(
-        None,
-        "test accuracy that ends a run of a method in rounds; the rounds that it took are "
-        "measured as rounds_to_target",
-        gt=0,
-        lt=1,
+        None, "test accuracy that ends a run, after rounds_to_target rounds", gt=0, lt=1
     )
     node: Annotated[int, Field(ge=1)] | None = key(
-        None,
-        "the node, counted from 1, whose own numbers are shown, of a method that measures each; "
-        "several entries may show nodes of one run",
+        None, "the node, counted from 1, whose numbers are shown, of a method that measures each"
     )
     belief: Literal["before", "after"] | None = key(
-        None,
-        "of a method on a graph: what a node believes before its neighbours' beliefs come in, or "
-        "after",
+        None, "on a graph: what a node believes before or after its neighbours' beliefs come in"
     )
     reference: bool = key(False, "drawn as a thin dashed line: a bound, not a rival")
     paired_with: str = key(
-        "",
-        "where it has fewer trials than others: the label of the method that it is compared with, "
-        "such as the teacher of a distilled network",
+        "", "label of the method that it is compared with where it has fewer trials than others"
     )
 
 
@@ -197,21 +179,14 @@ class Case(Strict):
     graph: Changes = Field(default_factory=dict)
     trials: Trials | None = key(None, "seeded repetitions, where they differ from the exhibit's")
     parameters: dict[str, Any] = key(
-        dict,
-        "values for every method of this case that has such a parameter and does not set it itself",
+        dict, "values for methods of this case that have such a parameter and do not set it"
     )
-    measure_every: Every | None = key(
-        None, "rounds between two measurements, where they differ in this case"
-    )
+    measure_every: Every | None = key(None, "rounds between two measurements, if they differ here")
     methods: list[MethodEntry] = key(
-        list,
-        "methods of this case: one with the label of one of the exhibit's stands in its place, "
-        "others are added",
+        list, "methods of this case: one with a label of the exhibit replaces it, others are added"
     )
     without: list[str] = key(list, "labels of methods of the exhibit that this case leaves out")
-    trials_of: dict[str, Trials] = key(
-        dict, "repetitions of single methods by their labels, where they differ in this case"
-    )
+    trials_of: dict[str, Trials] = key(dict, "repetitions of single methods by label in this case")
 
 
 class ExhibitSettings(Strict):
@@ -228,17 +203,13 @@ class ExhibitSettings(Strict):
         ..., "how it is shown: a drawing by name, with its options beside the name"
     )
     size: Literal["hidden_units", "parameters"] = key(
-        "parameters",
-        "which size of models is shown; hidden_units means something for fully connected networks "
-        "only",
+        "parameters", "which size of models is shown; hidden_units for fully connected ones only"
     )
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = key(
         ..., "parameters that vary along the horizontal axis, as component.parameter"
     )
     cases: dict[str, Case] = key(
-        dict,
-        "scenarios that are set side by side: a label, and what differs of dataset, partition, "
-        "model, training and graph",
+        dict, "scenarios side by side: a label, and what differs of data set, partition and so on"
     )
     dataset: ComponentEntry | None = None
     partition: ComponentEntry | None = None
@@ -249,39 +220,31 @@ class ExhibitSettings(Strict):
     )
     methods: list[MethodEntry] = Field(min_length=1)
     parameters: dict[str, Any] = key(
-        dict,
-        "values for every method that has such a parameter and that neither sets it itself nor "
-        "has it from its case: for what a scale changes of all methods, such as rounds",
+        dict, "values, such as rounds, for methods that have such a parameter and do not set it"
     )
     reduced: str = key(
         "",
-        "what is less than in the paper, such as 40 of 600 rounds: printed values are then shown "
-        "and not judged",
+        "what is less than in the paper, such as 40 of 600 rounds: printed values are not judged",
     )
     trials: Trials = key(..., "seeded repetitions")
     trials_of: dict[str, Trials] = key(
-        dict,
-        "repetitions of single methods by their labels, where these differ from the method's own "
-        "`trials`: for what costs most, at one scale",
+        dict, "repetitions of single methods by their labels, before the method's own `trials`"
     )
     measure_every: Every = key(
         1, "rounds between two measurements, of methods that do not say it themselves"
     )
     last_rounds: Annotated[int, Field(ge=1)] = key(
         1,
-        "what is compared of methods in rounds is the mean over so many of the last measured "
-        "rounds, and accuracy_scatter their standard deviation",
+        "methods in rounds are compared by the mean over so many of the last measured rounds; "
+        "accuracy_scatter is their standard deviation",
     )
     by_rounds: bool = key(
-        False,
-        "whether single rounds stand in the csv of a drawing that does not show them, because a "
-        "claim is about them",
+        False, "whether the csv has single rounds where the drawing does not show them, for a claim"
     )
     paired: bool = key(
         False,
-        "whether methods may have fewer trials than others: they are then shown as the mean of "
-        "what they are compared with (`paired_with`) over all its trials, plus the difference in "
-        "the trials that both have",
+        "whether methods may have fewer trials than others: they are shown as the mean of the "
+        "method `paired_with` over all trials plus the difference in the trials that both have",
     )
     notes: list[str] = key(list, "what this project chose where the paper is silent")
 
@@ -299,10 +262,7 @@ class ExhibitSettings(Strict):
         return Case(label="") if key is None else self.cases[key]
 
     def components(self, case: str | None) -> dict[str, ComponentEntry]:
-        """Return configurations by kind (dataset, model, …), changed for the scenario `case`.
-
-        `case` is the key of one of several scenarios compared, or None. Simulations have none.
-        """
+        """Return configurations by kind (dataset, model, …), as changed for a `case` if any."""
         by_kind: dict[str, ComponentEntry] = {}
         for kind in SCENARIO:
             base, changes = getattr(self, kind), getattr(self.case(case), kind)

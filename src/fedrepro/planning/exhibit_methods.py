@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import BELIEFS
 from fedrepro.core.component_notation import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule import (
-    SELECTION_RULES,
-    EvaluationSchedule,
-    SelectionRule,
-)
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
-    GRID,
     TOGETHER,
+    Case,
     ChoiceEntry,
     ComponentEntry,
     ExhibitSettings,
@@ -38,8 +33,7 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
-    training: the parameters of local training that the method changes. tune: how the model is
-    trained further on a public sample, or None.
+    training: what the method changes of local training. tune: the fine-tuning, or None.
     """
 
     method: Spec
@@ -154,7 +148,7 @@ def in_rounds(method: Spec) -> bool:
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Combine settings to one run: a method and changes of training, with lists of their values."""
+    """Return a method and changes of training that have lists of the values of `group`."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
     spec = methods[0]
@@ -173,22 +167,17 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure or table, or of its scenario `case`, in their order.
-
-    `at` are values of swept parameters of fine-tuning.
-    """
+    """Return the methods of a figure, or of its `case`; `at` has swept values of fine-tuning."""
     case_entry = settings.case(case)
-    shared = settings.parameters | case_entry.parameters
     known = {key: None for item in components("method").values() for key in item.params}
-    for key in shared:  # those of a file need not be in each exhibit
+    for key in settings.parameters | case_entry.parameters:
         if key not in known:
             raise unknown("parameter", key, known, "`parameters`")
-    usual = case_entry.measure_every or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
         for entry in entries:
-            measure = _exhibit_method(_completed(entry, shared, usual), settings, at)
+            measure = _exhibit_method(entry, settings, case_entry, at)
             if measure.label in by_label:
                 raise FedreproError(
                     f"two of its methods are called '{measure.label}'; tell them apart"
@@ -200,74 +189,61 @@ def exhibit_methods(
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}'")
-    for label in measures.keys() & added.keys():
-        for key in ("show", "reference"):  # all methods of one label are drawn alike
-            if getattr(measures[label], key) != getattr(added[label], key):
-                raise FedreproError(
-                    f"method '{label}' of case '{case}' has another `{key}` than in the other "
-                    "cases; give it a label of its own"
-                )
     measures |= added
     return tuple(m for label, m in measures.items() if label not in case_entry.without)
 
 
-def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) -> MethodEntry:
-    """Return a method's configuration with defaults of method and figure filled in.
-
-    A name from the literature becomes our method, labelled by that name; `settings: grid` becomes
-    the settings that the method declares, each with each value that the entry lists. `shared` are
-    parameters of all methods, which the entry overrides; `every` is the number of rounds between
-    evaluations.
-    """
+def _exhibit_method(
+    entry: MethodEntry, settings: ExhibitSettings, case: Case, at: Mapping[str, Any]
+) -> ExhibitMethod:
+    """Build a figure's method, with defaults of method and figure for what `entry` leaves out."""
     known = components("method")
     if (found := method_called(entry.name, known)) is None:
         raise unknown_method(entry.name, known)
-    update: dict[str, Any] = {"measure_every": entry.measure_every or every}
-    if found.method != entry.name:
-        update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
-        update |= {"name": found.method, "label": entry.label or found.name}
-        update["training"] = {**found.training, **entry.training}
-    item, settings = known[found.method], entry.settings
-    if settings == GRID:
-        grid = item.meta["grid"]
-        if not grid:
+    item, rule, listed = known[found.method], entry.choose, entry.settings
+    given, training = {**found.values, **entry.parameters}, {**found.training, **entry.training}
+    label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
+    if isinstance(listed, str):
+        if not (grid := dict(item.meta["grid"])):
             raise FedreproError(
                 f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
         # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
-        listed: dict[str, Sequence[Any]] = {}
         for key, value in entry.parameters.items():
-            values = value if isinstance(value, list | tuple) else [value]
-            if key in grid or (
-                values is value and key in item.params and not item.params[key].many
-            ):
-                if not values:
-                    raise FedreproError(
-                        f"method '{item.name}': '{key}' is an empty list; give a value"
-                    )
-                listed[key] = values
-        grid = {**grid, **listed}
-        settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
-        update["settings"] = settings
-        written = entry.model_dump(exclude_unset=True).items()
-        entry = MethodEntry.model_validate({k: v for k, v in written if k not in listed})
-    own = {*update, *entry.parameters, *(key for one in settings for key in one)}
-    update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
-    return entry.model_copy(update=update)
-
-
-def _exhibit_method(
-    entry: MethodEntry, settings: ExhibitSettings, at: Mapping[str, Any]
-) -> ExhibitMethod:
-    """Build a figure's method from its completed `entry`; `at` has swept values of fine-tuning."""
-    listed = [] if isinstance(entry.settings, str) else entry.settings
-    item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
-    spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
-    label, shown = entry.label or item.meta["label"], settings.drawing.number[1]
-    tune = _finetuning(spec, entry, settings)
-    every_way = tune.expand() if tune else ()
-    ways = [way for way in every_way if all(way[key] == v for key, v in at.items())]
+            several = isinstance(value, list | tuple)
+            if key in grid or (several and key in item.params and not item.params[key].many):
+                grid[key] = value if several else [value]
+                del given[key]
+        listed = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+    own = {*given, *(key for one in listed for key in one)}
+    shared = (settings.parameters | case.parameters).items()
+    given |= {k: v for k, v in shared if k in item.params and k not in own}
+    spec = item.paired(given, listed) if listed else item.spec(given)
+    name, shown = f"method '{spec.name}'", settings.drawing.number[1]
+    named = [key for key in training if key != "name"]
+    if clash := [key for key in named if key in spec.values]:
+        raise FedreproError(
+            f"{name} has a parameter '{clash[0]}' of its own, so that it would be hard to tell "
+            "from the training's; set it in the exhibit's training"
+        )
+    changes: list[tuple[tuple[str, Value], ...]] = [()]
+    if settings.training and training:
+        sweep = spec_of("training", settings.training.changed(training), sweep=True)
+        changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
+    if entry.tune is None and PUBLIC_SAMPLE in item.meta["needs"]:
+        raise FedreproError(
+            f"{name} works on the public sample alone: give it one by tune, such as "
+            "tune: {examples: 1000}"
+        )
+    tune, ways = None, list[Spec | None]([None])
+    if entry.tune is not None:
+        if in_rounds(spec):
+            raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
+        over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
+        tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
+        ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]
+    every = entry.measure_every or case.measure_every or settings.measure_every
     measure = ExhibitMethod(
         spec=spec,
         label=label,
@@ -276,12 +252,13 @@ def _exhibit_method(
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
-        training=entry.training,
+        training=training,
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
         settings=tuple(
-            replace(setting, tune=way)
-            for setting in _trained(spec, entry, settings)
-            for way in (ways if tune else [None])
+            Setting(method, change, way)
+            for method in spec.expand()
+            for change in changes
+            for way in ways
         ),
         tune=tune,
         over_clients=entry.spread == "clients",
@@ -294,71 +271,14 @@ def _exhibit_method(
     return measure
 
 
-def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Iterator[Setting]:
-    if entry.training and settings.training is None:
-        raise FedreproError(
-            f"'{entry.label or entry.name}' changes the training, which is not there"
-        )
-    named = [key for key in entry.training if key != "name"]
-    for key in named:
-        if f"training.{key}" in settings.sweep:
-            raise FedreproError(
-                f"method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
-            )
-        if key in spec.values:
-            raise FedreproError(
-                f"method '{spec.name}' has a parameter '{key}' of its own, so that it would be "
-                "hard to tell from the training's; set it in the exhibit's training"
-            )
-    changes: list[tuple[tuple[str, Value], ...]] = [()]
-    if settings.training and entry.training:
-        sweep = spec_of("training", settings.training.changed(entry.training), sweep=True)
-        changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
-    for method in spec.expand():
-        yield from (Setting(method, change) for change in changes)
-
-
-def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Spec | None:
-    name = f"method '{spec.name}'"
-    if entry.tune is None:
-        if PUBLIC_SAMPLE in spec.component.meta["needs"]:
-            raise FedreproError(
-                f"{name} works on the public sample alone: give it one by tune, such as "
-                "tune: {examples: 1000}"
-            )
-        return None
-    if in_rounds(spec):
-        raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
-    swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
-    for key in swept.keys() & entry.tune.keys():
-        raise FedreproError(f"{name} sets the tuning's {key}, which the exhibit sweeps")
-    tune = components(TUNE)[TUNE].spec({**entry.tune, **swept}, name)
-    for key in tune.swept:
-        if key in {**spec.values, **entry.training} and key not in swept:
-            raise FedreproError(
-                f"{name} has a parameter '{key}' of its own, so that it would be hard to tell "
-                "from that of its tuning; list one value for tune, in an entry for each"
-            )
-    return tune
-
-
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule selects one of a method's settings, or `show` cannot be shown.
-
-    `listed` are the parameters that the list of `settings` in the configuration gives values of.
-    """
+    """Raise FedreproError if no rule selects a setting, or `show` names what `listed` lacks."""
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
     for key in measure.show:
         if key not in known:
             raise FedreproError(f"{name} shows every value of {key}, but lists no values of it")
-    if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
-        raise FedreproError(
-            f"the table shows split {measure.shown_on[0]}, on which nodes are measured "
-            f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
-            f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
-        )
     if not measure.chosen:
         return
     swept = [key for key in measure.chosen if key in measure.spec.swept]
@@ -394,9 +314,6 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return the component of `entry` with its parameters and `extra` ones.
-
-    FedreproError is raised if a parameter lists several values, except with `sweep`.
-    """
+    """Return a component with parameters and `extra` ones; lists are refused without `sweep`."""
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

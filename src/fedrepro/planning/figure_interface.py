@@ -100,11 +100,7 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Return further numbers to show, a value for each trial, by (metric, example set).
-
-        `metrics` are a run's files of metrics, `setting` the method's text in their column of that
-        name, `measure` the method, and `where` the figure or table, for error messages.
-        """
+        """Return more numbers, a value per trial, by (metric, split), from files of a run."""
         return {}
 
     def files(
@@ -138,7 +134,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure cannot have one curve per method over a swept parameter."""
+    """Yield reasons why a figure cannot have a curve per method over a swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
@@ -163,12 +159,11 @@ def one_axis(shown: Planned) -> Iterator[str]:
     values = [str(value) for value in shown.values(key)]
     depths = {text.count("@") for text in values}
     if not (key == "hidden" and len(depths) > 1) and not all(map(is_number, values)):
-        listing = ", ".join(values)
-        yield f"it is drawn along '{key}', but {listing} are not numbers; draw it as a table"
+        yield f"it is drawn along '{key}', whose values are not numbers; draw it as a table"
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield an error for each method that shows every value of a parameter, as only tables can."""
+    """Yield a reason for each method that shows every value of a parameter, as tables do."""
     for measure in shown.measures:
         if measure.show:
             yield (

@@ -1,4 +1,4 @@
-"""Forecast of the jobs, hours and GiB that one figure or table, or all of them, still take.
+"""Forecast of the jobs and hours that one figure or table, or all of them, still take.
 
 Jobs (processes) whose files are missing count. Their seconds come from measured seconds per
 multiplication of a network: of jobs with the same stage, model and method finished here, else of
@@ -7,7 +7,6 @@ less alike ones, or of those kept in reports/record.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from fedrepro.core.artifacts import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import whole_runs
 from fedrepro.core.method_kinds import STAGES as COMPUTING
-from fedrepro.core.provenance import same_bytes
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
@@ -37,6 +35,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
 SIZE, NAME = r"(?:(tiny|quick|paper)(?:/|$))?", r"(?:index|([^/]+/[^/.]+))?"
 TARGET = re.compile(rf"(?:reports/)?{SIZE}{NAME}(?:\.\w+)*")
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
+Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
 
 
 @dataclass
@@ -44,12 +43,11 @@ class Forecast:
     """How much work one figure or table, or all of them, still takes.
 
     jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
-    without a measured time. bytes: size of local models on disk. sources: where times are from.
+    without a measured time. sources: where times are from.
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    bytes: float = 0.0
     sources: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -69,9 +67,6 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
             continue
         total.jobs[job.stage] += 1
-        if job.clients and job.trials:
-            numbers = _network(plan, job.scenario)[1]
-            total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
         if job.stage in COMPUTING:
             known = next((rates[key] for key in _keys(job) if key in rates), None)
             work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
@@ -82,21 +77,14 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
                 total.unknown[job.stage] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
-        total.notes.extend(notes_of(plan, exhibit))
+        total.notes.extend(notes_of(exhibit))
     total.notes.extend(plan.mistakes if key is None else ())
     return total
 
 
-Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
-
-
 def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
-    """Return measured speeds of jobs: {key: (seconds per multiplication, where measured)}.
-
-    Speeds of jobs finished here are preferred to those of results in reports/record, and among
-    these, results that this version would reproduce byte for byte to others.
-    """
-    older, recorded, finished = (defaultdict[Key, list[float]](list) for _ in range(3))
+    """Return measured speeds of jobs: {key: (seconds per multiplication, where measured)}."""
+    recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
@@ -106,22 +94,19 @@ def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
             works[job.stage] += work
             models[job.stage].add(_keys(job)[0][1])
             if timings.exists() and work:
-                table = read_table(timings, "timings")
-                about = read_provenance(table)
+                about = read_provenance(table := read_table(timings, "timings"))
                 if (about.get("device", "cpu") != "cpu") == cuda:
                     took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
                     for each in set(_keys(job)):
                         finished[each].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
-        about = read_json(path, {"run": dict}) if path.exists() else {"run": {}}
-        run = about["run"]
-        found = recorded if about.get("computed") and same_bytes(about) == "yes" else older
+        run = read_json(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
                 for model in models[stage]:
-                    found[stage, model, ""].append(took / works[stage])
-    by_origin = (("the record", older), ("the record", recorded), ("finished jobs", finished))
-    return {key: (median(each), name) for name, by in by_origin for key, each in by.items()}
+                    recorded[stage, model, ""].append(took / works[stage])
+    sources = (("the record", recorded), ("finished jobs", finished))
+    return {key: (median(each), name) for name, by in sources for key, each in by.items()}
 
 
 def _keys(job: Job) -> list[Key]:
@@ -131,8 +116,8 @@ def _keys(job: Job) -> list[Key]:
     return [(job.stage, *pair) for pair in pairs]
 
 
-def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return warnings on a figure: on unequal start weights, and trials computed beyond its own."""
+def notes_of(exhibit: Exhibit) -> list[str]:
+    """Return warnings on methods of a figure that it compares from unequal start weights."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -141,14 +126,7 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         # without hidden units starts do not matter
         if run.scenario.model.name != "logistic" and not run.scenario.training["shared_init"]
     }
-    ends = {(n, plan.blocks_of(run, n)[-1].last + 1) for run, n in exhibit.trials.items()}
-    whole = [
-        f"{exhibit.key}: where trials is {few}, {many} are computed, since a job does whole "
-        f"blocks; granularity: {{trials_per_job: {few}}} in config/config.yaml computes no more"
-        for few, many in sorted(ends)
-        if many > few
-    ]
-    return [*sorted(starts), *whole]
+    return sorted(starts)
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
@@ -198,7 +176,7 @@ def _work(plan: Plan, job: Job) -> float:
         trials *= whole_settings(Run(scenario, method, job.every, job.tune))
     if scenario is None:
         return trials
-    products, _, examples = _network(plan, scenario)
+    products, examples = _network(plan, scenario)
     clients = clients_of(scenario.partition) or 1  # where it depends on the data
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
@@ -213,8 +191,8 @@ def _work(plan: Plan, job: Job) -> float:
     return trials * passes * max(LEAST_PRODUCTS, products)
 
 
-def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Return (multiplications of the network per example, its parameters, training examples)."""
+def _network(plan: Plan, scenario: Scenario) -> tuple[int, int]:
+    """Return (multiplications of the network per example, training examples)."""
     from fedrepro.networks.predict import network_of
 
     folder = Path(plan.dataset(scenario.dataset))
@@ -223,7 +201,4 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
         info = read_info(folder)
         shape, classes = tuple(info["shape"]), len(info["classes"])
         examples = sum(info["counts"]["train"])
-    if not examples:
-        return 0, 0, 0
-    network = network_of(scenario.model, shape, classes)
-    return network.products, sum(map(math.prod, network.shapes.values())), examples
+    return (network_of(scenario.model, shape, classes).products if examples else 0), examples

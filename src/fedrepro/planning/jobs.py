@@ -19,8 +19,8 @@ from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
-from fedrepro.core.params import PAIRED
-from fedrepro.core.registry import SCENARIO, TUNE, component_called, components
+from fedrepro.core.params import PAIRED, render
+from fedrepro.core.registry import SCENARIO, TUNE, component_called
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
@@ -28,7 +28,6 @@ TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its bloc
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
-BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 def log_path(folder: str) -> str:
@@ -70,12 +69,9 @@ class TrialBlock:
 
     @staticmethod
     def parse(text: str) -> TrialBlock:
-        """Read a range from text such as 0-9 or 3; raise FedreproError for other texts."""
-        match = BLOCK.fullmatch(text)
-        block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
-        if block is None or block.first > block.last or str(block) != text:
-            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
-        return block
+        """Read a range from text such as 0-9 or 3."""
+        first, _, last = text.partition("-")
+        return TrialBlock(int(first), int(last or first))
 
 
 @dataclass(frozen=True)
@@ -123,13 +119,8 @@ def public_data_of(method: Spec) -> Spec | None:
     """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
     if "public_inputs" not in method.component.meta["needs"]:
         return None
-    name, known = method["public_data"], components("dataset")
-    if not isinstance(name, str) or name not in known:
-        raise FedreproError(
-            f"method '{method.name}': public_data '{name}' is not the name of one data set: known "
-            f"are {', '.join(sorted(known))}"
-        )
-    return known[name].spec()
+    where = f"public_data of method '{method.name}'"
+    return component_called("dataset", render(method["public_data"]), where).spec()
 
 
 @dataclass(frozen=True)
@@ -229,46 +220,27 @@ BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
 KEYS = ("every", "seed", *BLOCKS, *LISTS, "raw", "data", "members", "public")
 
 
-def _read(key: str, value: Any) -> Any:
-    if key == "every":
-        return EvaluationSchedule(value["every"], value["until"], value["race"])
-    parts = value if key in (*BLOCKS, *LISTS) else [value]
-    kind = int if key in (*BLOCKS, "seed") else str
-    if not isinstance(parts, list) or any(type(part) is not kind for part in parts):
-        raise ValueError
-    if any(part < 0 if kind is int else "\x00" in part for part in parts):
-        raise ValueError
-    if key not in BLOCKS:
-        return tuple(parts) if key in LISTS else value
-    first, last = parts
-    if first > last:
-        raise ValueError
-    return TrialBlock(first, last)
-
-
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
     """Build a job from the content of its json; `where` names it in errors."""
-    known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
     for key, value in data.items():
-        if key in SPECS:
-            if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-                raise FedreproError(f"{where}: {key} must be {{name: ...}}, not {shown(value)}")
-            given = {k: v for k, v in value.items() if k not in ("name", PAIRED)}
-            component, count = component_called(key, value["name"], where), value.get(PAIRED)
-            made = component.listing(given, count, where) if count else component.spec(given, where)
-            specs[key] = made
-            # a run in rounds may have settings of its training
-            if key in SCENARIO and (key != "training" or data.get("stage") == "train"):
-                specs[key].single(where)
-        elif key in known:
-            try:
-                values[key] = _read(key, value)
-            except (TypeError, ValueError, KeyError):
-                raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}") from None
-        else:
+        if key not in (known := (*SPECS, *KEYS, "stage", "out")):
             raise unknown("key", key, known, where)
+        try:
+            if key in SPECS:
+                given = {k: v for k, v in value.items() if k not in ("name", PAIRED)}
+                component = component_called(key, value["name"], where)
+                make = component.listing if PAIRED in value else component.spec
+                specs[key] = make(given, where)
+            elif key == "every":
+                values[key] = EvaluationSchedule(**value)
+            elif key in BLOCKS:
+                values[key] = TrialBlock(*value)
+            else:
+                values[key] = tuple(value) if key in LISTS else value
+        except (TypeError, KeyError, AttributeError):
+            raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}") from None
     for key in ("stage", "out"):
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")

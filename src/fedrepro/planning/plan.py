@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -17,8 +17,8 @@ from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
-from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
-from fedrepro.planning.exhibit_methods import in_rounds
+from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
+from fedrepro.planning.exhibit_methods import ExhibitMethod, in_rounds
 from fedrepro.planning.jobs import (
     CLIENTS,
     LOCAL,
@@ -49,16 +49,14 @@ class Plan:
 
     broken: errors of exhibits that cannot be planned, by paper/name; such an exhibit is left out,
     and access to it raises the error. mistaken: errors of whole definition files, by paper.
-    without: why a method that the configuration adds to all exhibits (`also`) does not fit an
-    exhibit, by paper/name and label. made: by folder of results, a function that creates the job
-    that writes it; names of folders are never parsed.
+    without: why a method of `also` does not fit an exhibit, by paper/name and label. made: by
+    folder of results, a function that creates the job that writes it.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
-        files = files if isinstance(files, Papers) else Papers(files, {})
-        self.mistaken = dict(files.unread)
+        self.mistaken = dict(files.unread) if isinstance(files, Papers) else {}
         for paper in config.also.keys() - files.keys() - self.mistaken.keys():
             raise unknown("paper", paper, files, "`also` of config/config.yaml")
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
@@ -107,13 +105,9 @@ class Plan:
             for method in (setting.method for setting in settings if board in file.boards):
                 rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
                 if rounds > 1:
-                    known = (
-                        n for n in file.names(self.scale) if n.split("-")[0] not in file.boards
-                    )
-                    other = next((f", or compare it in {file.paper}/{n}" for n in known), "")
                     raise FedreproError(
                         f"{file.paper}/{board} compares methods of one exchange, and method "
-                        f"'{method.name}' runs for {rounds} rounds: give it rounds: 1{other}"
+                        f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
                     )
             return made
 
@@ -129,14 +123,12 @@ class Plan:
     @property
     def mistakes(self) -> list[str]:
         """Return a sentence on each error that excludes a file, figure, table or method."""
-        files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
-        others = [
-            f"{key} goes without '{label}': {error}"
-            for (key, label), error in self.without.items()
-            if key not in self.broken
+        without = {at: error for at, error in self.without.items() if at[0] not in self.broken}
+        return [
+            *(f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()),
+            *(f"{key} goes without '{label}': {e}" for (key, label), e in without.items()),
+            *(f"{key} is left out: {error}" for key, error in self.broken.items()),
         ]
-        broken = [f"{key} is left out: {error}" for key, error in self.broken.items()]
-        return [*files, *others, *broken]
 
     @cached_property
     def selected(self) -> list[Exhibit]:
@@ -157,14 +149,9 @@ class Plan:
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def exhibit(self, key: str) -> Exhibit:
-        paper, _, name = key.partition("/")
-        if error := self.broken.get(key) or self.mistaken.get(paper):
+        if error := self.broken.get(key) or self.mistaken.get(key.partition("/")[0]):
             raise error
         if key not in self.exhibits:
-            if paper in self.files and name in self.files[paper].boards:
-                raise FedreproError(
-                    f"{key} is a leaderboard, made of all exhibits {key}-*: name one of them"
-                )
             raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]
 
@@ -181,21 +168,16 @@ class Plan:
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """Return for each (data set, partition) which figures use it, of these keys."""
-        return _by_use(
-            (key, (point.scenario.dataset, point.scenario.partition))
-            for key in keys
-            for point in self.exhibit(key).points
-            if point.scenario
-        )
+        points = ((key, point.scenario) for key in keys for point in self.exhibit(key).points)
+        return _by_use((key, (own.dataset, own.partition)) for key, own in points if own)
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
         """Return for each (graph, node count), if known, which figures use it, of these keys."""
+        runs = ((key, run.scenario) for key in keys for run in self.exhibit(key).runs)
         return _by_use(
-            (key, (run.scenario.graph, clients))
-            for key in keys
-            for run in self.exhibit(key).runs
-            if run.scenario and run.scenario.graph
-            if (clients := clients_of(run.scenario.partition)) is not None
+            (key, (own.graph, clients))
+            for key, own in runs
+            if own and own.graph and (clients := clients_of(own.partition)) is not None
         )
 
     def job(self, folder: str) -> Job:
@@ -204,27 +186,24 @@ class Plan:
             if folder in self.made:
                 break
             # a process that is given one job asks for it before any folder has been named
-            if folder.startswith(tuple(self._begins(run))):
+            begins = [self.base(run, run.stage)]
+            if (own := run.scenario) and not folder.startswith(begins[0]):
+                data = filter(None, (own.dataset, public_data_of(run.method)))
+                begins += [dataset_folder(self.scale, one) for one in data]
+                begins += [self.base((own.dataset, own.partition), "partition")]
+                begins += [self.base(own, TRAIN)]
+            if folder.startswith(tuple(begins)):
                 self.needed(*self._folders(run, trials))
         if folder not in self.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
         return self.made[folder]()
-
-    def _begins(self, run: Run) -> Iterator[str]:
-        """Yield prefixes of all folders that the jobs of a run write, by which to find them."""
-        yield self.base(run, run.stage)
-        if scenario := run.scenario:
-            for dataset in filter(None, (scenario.dataset, public_data_of(run.method))):
-                yield dataset_folder(self.scale, dataset)
-            yield self.base((scenario.dataset, scenario.partition), "partition")
-            yield self.base(scenario, TRAIN)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
         """Return all jobs of a figure or table in an order in which inputs are computed first."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs that compute `folders` and all their inputs, in order of execution."""
+        """Return the jobs that compute `folders` and their inputs, in order of execution."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -361,8 +340,7 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 def require_frozen(plan: Plan, paper: str) -> None:
     """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
 
-    It is a SHA-256 digest of data, partitions, models and training with all parameters and
-    versions, numbers of trials, and selection rules, but not the methods.
+    It is a digest of scenarios, numbers of trials and selection rules, but not the methods.
     """
     file = plan.files[paper]
     for version, board in file.boards.items() if plan.scale == "paper" else ():

@@ -296,14 +296,16 @@ def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     ("settings", "sentence"),
     [
         ({"dataset": {"name": "digits"}}, "the key 'partition' is missing"),
-        (TABLE | {"methods": [{"name": "average"}]}, "which only simulations do without"),
+        (
+            TABLE | {"methods": [{"name": "average"}]},
+            "is no simulation; these, and no others, leave",
+        ),
         ({"drawing": PANELS | {"panels": []}}, "'panels' is .*at least 1 item"),
         ({"drawing": panels(dots="error")}, "none of its methods reports error"),
         ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
         ({"drawing": panels(along="case")}, "the number in each case's label, which not all have"),
-        ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),
-        (TABLE | {"defaults": {}, "sweep": {}}, "a simulation, which has neither data nor a model"),
+        (TABLE | {"defaults": {}, "sweep": {}}, "is a simulation; these, and no others, leave"),
     ],
 )
 def test_a_mistake_is_a_sentence(settings, sentence):

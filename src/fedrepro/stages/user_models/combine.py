@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.registry import components, read_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import save_state
@@ -62,7 +62,7 @@ def combine(
     Raises:
         FedreproError: the method is not one-shot, cannot combine these models, or needs data.
     """
-    spec = read_token("method", method) if isinstance(method, str) else method
+    spec = parse_token("method", method) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
     context = ModelContext.of(models)
     if context.weighs_equally(setting.component):
@@ -113,7 +113,7 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
     """Combine state dicts into a file `out` by `method`, a token; return notes."""
     require_target(out, SUFFIXES, files.all)
-    setting = read_token("method", method).single()
+    setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
     made, models = combined(context, setting, seed), context.models
     write_state(out, as_state(made, models.classes))

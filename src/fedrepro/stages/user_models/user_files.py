@@ -16,7 +16,7 @@ from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE
-from fedrepro.core.registry import components, read_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.user_data import WHOLE, csv_lines, read_csv_examples, read_npz
 from fedrepro.networks.predict import network_of
@@ -296,7 +296,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         label_counts=None if whole else counts,
         widths=read.widths and read.widths[:count],
     )
-    training = read_token("training", files.training)
+    training = parse_token("training", files.training)
     start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
     known: dict[str, Any] = {"training": training, "start": start}
     public = [read_examples(files.public, read.shape, read.classes, False)] if files.public else []
