@@ -34,7 +34,7 @@ REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
 TRIALS = 10
 TWICE = 0.07  # two looks, or a printed value
-STRICT = Rules(trials=2, holm=True)
+STRICT = Rules(trials=2)
 
 
 def nightly(*case):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pandas as pd
 import pytest
 import synthetic
 from small_exhibits import file_of, small
@@ -14,7 +13,6 @@ from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import exhibit_metadata, stand_in
-from fedrepro.numbers.verdicts.claim_numbers import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_config import MethodEntry
 from fedrepro.planning.plan import Plan
@@ -137,16 +135,14 @@ def made_plan(**settings) -> Plan:
     return Plan(Config(), {"small": file_of(**settings)}, "quick")
 
 
-def test_claims_know_in_which_cases_and_settings_a_method_should_be():
+def test_the_json_of_an_exhibit_has_the_cases_trials_and_training_of_each_method():
     shown = {"name": "pfnm", "label": "P", "training": {"lr": [0.1, 0.2]}, "show": ["lr"]}
     cases = {"usual": {"label": "usual"}, "more": {"label": "more", "methods": [shown]}}
     cases["fewer"] = {"label": "fewer", "without": ["B"]}
     said = metadata(methods=TWO, trials=5, paired=True, trials_of={"B": 3}, cases=cases)
-    found = grids(said)
     wanted = {"A": ["usual", "more", "fewer"], "B": ["usual", "more"], "P": ["more"]}
-    assert {label: grid["case"] for label, grid in found.items()} == wanted
-    assert found["P"]["lr"] == [0.1, 0.2]
-    assert Numbers.described(pd.DataFrame(), said).every == {"A": 1, "B": 1, "P": 1}
+    assert {method["label"]: method["cases"] for method in said["methods"]} == wanted
+    assert said["methods"][2]["values"] == {"lr": [0.1, 0.2]}
     assert [method["trials"] for method in said["methods"]] == [5, 3, 5]
     assert said["trials"] == 5
     assert said["methods"][2]["training"] == {"lr": "0.1, 0.2"}

@@ -29,7 +29,6 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     Numbers,
     Statement,
     Trials,
-    absent,
     by_trial,
     cell_key_text,
     contrasts,
@@ -164,10 +163,6 @@ class Form(Bounds):
         own = numbers[exhibit]
         names = dict.fromkeys((self.of, *self.others))
         lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
-        cells = own.cells(self.of, self.metric, self.split, {})
-        for key in self.columns:
-            if not all(key in cell.place for cell in cells):
-                lacking.append(f"{key} of {self.of} in {exhibit}")
         yield from lacking
         kept = self.cells(own, self.of)
         # places at which only one of two methods stands
@@ -182,24 +177,19 @@ class Form(Bounds):
                 yield f"a second value of {key} in {exhibit}"
 
     def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
-        places = [cell.place for cell in numbers.cells(method, self.metric, self.split, {})]
-        left_out = numbers.left_out(method)
-        # what a method could not give by design is not still to come
-        known = [*places, *(left_out if self.ragged else ())]
-        if not places:
+        cells = numbers.cells(method, self.metric, self.split, {})
+        if not cells:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
             return
+        # what a method could not give by design is not still to come
+        known = [*cells, *(numbers.left_out(method) if self.ragged else ())]
         for key, wanted in self.where.items():
-            present = {comparable_text(place[key]) for place in known if key in place}
+            present = {comparable_text(cell.place[key]) for cell in known if key in cell.place}
             for value in map(comparable_text, wanted if isinstance(wanted, list) else ()):
                 if present and value not in present:
                     yield f"{key} = {value} of {method} in {exhibit}"
         if not filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
-        if method in numbers.grid or not self.ragged:
-            expected = numbers.expected(method, places)
-            for place in absent(expected, [*places, *left_out], self.where):
-                yield f"{method} at {cell_key_text(exhibit, place)}"
 
 
 def where_words(where: Mapping[str, CellFilter]) -> str:
@@ -261,12 +251,6 @@ class Ratio(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell, others in self.with_others(numbers[exhibit]):
             yield from (ratio_of(exhibit, cell.place, cell.trials, o.trials) for o in others)
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for cell in self.cells(numbers[exhibit], self.to):
-            if not any(cell.trials):
-                yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
@@ -373,19 +357,6 @@ class RoundsTo(Form):
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
                 yield Statement(cell_key_text(exhibit, cell.place), len(behind), reached)
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
-        for cell in self.cells(numbers[exhibit], self.of):
-            by_round, at = (
-                measured.get(tuple(cell.place.items())),
-                cell_key_text(exhibit, cell.place),
-            )
-            if not by_round:
-                yield f"single rounds of {self.of} at {at}"
-            for done in numbers[exhibit].due(self.of, list(by_round or ())):
-                yield f"round {done} of {self.of} at {at}"
 
 
 FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}

@@ -2,10 +2,10 @@
 
 That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
 for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
-look for the best or worst of many. Under the rule `holm` the surest point of m must then pass at a
-confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
-claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
-of less than its size, neither confirm nor refute: a check is judged by its other figures.
+look for the best or worst of many: the surest point of m must then pass at a confidence of
+1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a claim, m counts
+the points of all its checks. Stand-ins, numbers of other data than the paper's or of less than its
+size, neither confirm nor refute: a check is judged by its other figures.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class Rules(Strict):
     """
 
     trials: int = Field(default=5, ge=2)
-    holm: bool = True
     raised: list[str] = Field(default=[])
     words: dict[str, Bounds] = Field(default={})
 
@@ -215,14 +214,10 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Find the numbers of a check; return (check with what it lacks, numbers, is on stand-ins).
-
-    The last is true if the numbers come from figures on other data than the paper's.
-    """
+    """Return (check with what it lacks, its numbers, whether these are of other data only)."""
     present = [name for name in check.named if name in numbers]
-    alike = (name for name in present if name in check.exhibits)
-    for name, column in product(alike, check.columns):
-        if column not in numbers[name].columns:
+    for name, column in product(check.exhibits, check.columns):
+        if name in numbers and column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
     mean = check.points == "mean"
     mixed = [name for name in present if mean and numbers[name].stand_ins]
@@ -259,7 +254,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
     error = share * (1 - CONFIDENCE)
-    kept, broken = (1 - error / (count if rules.holm else 1) for count in (keeping, ways))
+    kept, broken = 1 - error / keeping, 1 - error / ways
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = whole_verdict([point.verdict for point in points], check.points)
 
@@ -336,11 +331,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
         files, name = open_exhibit(reports, key, reports.name), Path(key).name
         frame, about = files.numbers, files.about
         try:
-            counts = [len(list(map(float, values.split()))) for values in frame["by_trial"]]
-            if counts != frame["trials"].tolist():
-                raise ValueError("a row has not a value for each of its trials")
             numbers[name] = Numbers.described(frame, about)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise corrupt_file_error(f"{files.base}.csv", error) from error
         # data that stand in, or a smaller size; where some cases do, these are left out by name
         notes = [] if numbers[name].stand_ins else [data["stand_in"] for data in about["data"]]
@@ -380,7 +372,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return a remark that checks on other data do not count or that trials were added, or ""."""
+    """Return "" or remarks: checks on other data do not count, trials were added."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named = sum(len(check.exhibits) for check in claim.all_checks)
@@ -395,7 +387,7 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a check in claims.csv, by column; infinite ends of intervals are None."""
+    """Return the cells of a check in claims.csv, by column; infinite ends are None."""
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
     missing = [*judged.missing[:MOST_NAMED], *[f"{more} more"] * (more > 0)]
