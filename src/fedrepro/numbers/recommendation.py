@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.numbers.leaderboard import (
-    ALL,
-    CLASSES,
-    COSTS_TOLD,
-    NOTHING_MORE,
-    REPORTED,
-    SEVERAL,
-    STARTS,
-)
+from fedrepro.numbers.intervals import Interval
+from fedrepro.numbers.leaderboard import ALL, CLASSES, COSTS_TOLD, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.significance_ranking import standings
 from fedrepro.planning.exhibit_config import SCALES
 from fedrepro.planning.figure_interface import is_number
@@ -37,9 +29,6 @@ UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
 ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
 PLACE = ["data", "case", "clients"]
 LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
-# what a method may see where clients send nothing but models and how many examples they have
-SAYS = ("sees", "clients_also_send")
-WITH_MODELS = {"", NOTHING_MORE, *(NEEDS[n] for n in ("example_counts", "start", "public_inputs"))}
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ class Situation:
 
     skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. public:
     whether the server has images of another data set. one_start: whether all clients began from the
-    same weights. only_models: whether they send nothing but models, and numbers of examples.
+    same weights.
     """
 
     clients: int
@@ -56,7 +45,6 @@ class Situation:
     exchanges: int = 1
     public: bool = False
     one_start: bool = True
-    only_models: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "skew", self.skew.lower())
@@ -79,9 +67,7 @@ class RecommendedMethod:
 
     kind: str
     method: str
-    score: float
-    low: float
-    high: float
+    score: Interval
     accuracy: Sequence[float]
     costs: Mapping[str, object]
 
@@ -91,26 +77,23 @@ class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
     doublings: the `distance` of these scenarios from the federation, in powers of two. choices:
-    methods of each class that no test separates from its best. lines: the baselines LINES. more:
-    methods that score higher by more exchanges. partly: {method that was not run in all scenarios:
-    in how many}. beats_best_client: methods with one model that score above the best client by more
-    than chance, over trials. board: the leaderboard's key.
+    methods of each class that were run in all of them and that no test separates from its best.
+    lines: the baselines LINES. beats_best_client: methods with one model that score above the best
+    client by more than chance, over trials. board: the leaderboard's key.
     """
 
     scenarios: Sequence[str]
     doublings: float
     choices: Sequence[RecommendedMethod]
     lines: Sequence[RecommendedMethod]
-    more: Sequence[RecommendedMethod]
-    partly: Mapping[str, int]
     beats_best_client: frozenset[str]
     board: str
 
     @property
     def best_client_leads(self) -> bool:
         """Return whether the best client's own model scores above all recommended single models."""
-        line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
-        return bool(self.single_models) and line > max(one.score for one in self.single_models)
+        line = next((one.score.value for one in self.lines if one.method == LINES[0]), -math.inf)
+        return bool(self.single_models) and line > max(m.score.value for m in self.single_models)
 
     @property
     def single_models(self) -> list[RecommendedMethod]:
@@ -141,15 +124,15 @@ def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
     return next((k for k in later if not abouts[k]["missing"]), "")
 
 
-def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendation:
-    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
+def recommend(wanted: Situation, folder: Path) -> Recommendation:
+    """Recommend methods from the newest leaderboard in a folder, such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard; by default the newest. Raise
-    FedreproError if it is missing, or lacks scenarios with this start of clients.
+    `wanted` describes the clients. Raise FedreproError if there is no leaderboard, or none with
+    this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
-    board = board or newest_board(folder)
+    board = newest_board(folder)
     paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(
@@ -163,68 +146,47 @@ def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendatio
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
     single = scenarios[(scenarios["starts"] == starts) & (scenarios["case"] != ALL)]
-    scored = single[single["metric"] == "score"]
-    if scored.empty:
+    places = single.loc[single["metric"] == "score", PLACE].drop_duplicates()
+    if places.empty:
         raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
-    places = scored[PLACE].drop_duplicates()
     pairs = zip(places["case"], places["clients"].astype(int), strict=True)
     distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near.reset_index(), on=PLACE)
     accuracy = there[there["metric"] == "accuracy"]
     accuracy = accuracy.pivot_table(values="mean", index="method", columns="index")
-    accuracy = accuracy.reindex(columns=near.index)
-    # methods with what they cost in these scenarios, in the place of means over all of them;
-    # exchanges are the most that one of them takes
-    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
-    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
-    if "exchanges" in costs:
-        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
-        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
+    # the most that a method costs in one of these, in place of means over all scenarios
+    costs = there[there["metric"].isin(COSTS_TOLD)]
+    costs = costs.pivot_table(values="mean", index="method", columns="metric", aggfunc="max")
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
-    left_out = ("reference", *([] if wanted.public else ["public data"]))
-    classes = [name for name in CLASSES if name not in left_out]
-    open_to = table[table["class"].isin(classes)]
-    if wanted.only_models:
-        open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
-    names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
+    scores = _scores(there, near)
 
-    def taken(rows: pd.DataFrame, groups: int | None = None) -> list[RecommendedMethod]:
-        scores = _scores(there[there["method"].isin(rows.index)], near)
+    def taken(rows: pd.DataFrame, group: int | None = None) -> list[RecommendedMethod]:
+        own = {name: scores[name] for name in rows.index if name in scores}
         return [
             RecommendedMethod(
-                str(rows.loc[standing.method, "class"]),
-                *(standing.method, standing.score.value, standing.score.low, standing.score.high),
-                accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
-                {str(key): value for key, value in rows.loc[standing.method].to_dict().items()},
+                str(rows.loc[found.method, "class"]),
+                found.method,
+                found.score,
+                accuracy.reindex(columns=near.index).loc[found.method].tolist(),
+                {str(key): value for key, value in rows.loc[found.method].to_dict().items()},
             )
-            for standing in standings(scores, units=False)
-            if groups in (None, standing.group)
+            for found in standings(own, units=False)
+            if group in (None, found.group)
         ]
 
-    few = open_to[open_to["exchanges"] <= wanted.exchanges]
+    left_out = ("reference", *([] if wanted.public else ["public data"]))
+    classes = [name for name in CLASSES if name not in left_out]
+    few = table[table["class"].isin(classes) & (table["exchanges"] <= wanted.exchanges)]
     choices = [one for kind in classes for one in taken(few[few["class"] == kind], 1)]
-    best = max((choice.score for choice in choices), default=0.0)
-    others = taken(open_to[open_to["exchanges"] > wanted.exchanges])
-    more = [other for other in others if other.score > best]
     lines = taken(table[table.index.isin(LINES)])
-    totals = there[there["metric"] == "score"].groupby("method").size()
-    run = {str(name): int(totals.get(name, 0)) for name in few.index}
-    partly = {name: count for name, count in run.items() if count < len(names)}
     one_model = few.index[few["class"] != SEVERAL]
-    scores = _scores(there[there["method"].isin([*one_model, LINES[0]])], near)
-    line = scores.pop(LINES[0], None)
-    tested = standings(scores, line, units=False) if line is not None else []
+    own = {name: scores[name] for name in one_model if name in scores}
+    tested = standings(own, scores[LINES[0]], units=False) if LINES[0] in scores else []
     better = frozenset(standing.method for standing in tested if standing.verdict == "better")
-    far = float(distances.min())
-    return Recommendation(names, far, choices, lines, more, partly, better, board)
-
-
-def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Return whether a leaderboard `row` has a method that needs only models and example counts."""
-    sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
-    return not sends and WITH_MODELS.issuperset(sees.split("; "))
+    names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
+    return Recommendation(names, float(distances.min()), choices, lines, better, board)
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:

@@ -121,7 +121,7 @@ def compare(
         split: the examples to compare methods on, such as test.
         exhibit: a figure or table, to compare methods in it alone.
     """
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
+    from fedrepro.numbers.results_table import paired_differences, paired_verdict
     from fedrepro.record.compare import compare as beside
 
     with inside_folder(folder):
@@ -130,7 +130,7 @@ def compare(
             frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
         else:
             frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-            sentence = paired_verdict(frame, metric, sides(frame, one, other))
+            sentence = paired_verdict(frame, metric, one, other)
     frame.attrs["verdict"] = sentence
     return frame
 
