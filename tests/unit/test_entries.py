@@ -114,7 +114,7 @@ def test_no_method_has_a_parameter_that_an_entry_takes_for_itself():
         assert not item.params.keys() & MethodEntry.model_fields.keys()
 
 
-CURVE = {"metric": "accuracy", "split": "server_validation", "over": "area"}
+CURVE = {"metric": "accuracy", "split": "server_validation", "over": "half"}
 CHOSEN, ONE = downpour(rounds=[2, 3], choose="server"), downpour(rounds=2, label="E")
 
 

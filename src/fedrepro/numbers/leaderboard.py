@@ -150,22 +150,18 @@ class BoardRow:
     """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
 
     drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
-    unranked_reason: empty if ranked. scenes: scenarios of the score. each_trial: the score with
-    parameter values selected in each trial. ahead: in how many scenarios it is above the best
-    client.
+    unranked_reason: empty if ranked. scenes: scenarios of the score. runs, failed: how many trials.
     """
 
     method: Method
     starts: str
     data: str
-    drawn: str = ""
-    unranked_reason: str = ""
-    scenes: Sequence[BoardScenario] = ()
-    failed: int = 0
-    runs: int = 0
+    drawn: str
+    unranked_reason: str
+    scenes: Sequence[BoardScenario]
+    failed: int
+    runs: int
     standing: Standing | None = None
-    each_trial: float | None = None
-    ahead: int | None = None
 
 
 def board_data(
@@ -300,21 +296,8 @@ def _class_rows(
     scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
     several = units >= FEWEST
-    ranked = all(method.kind != "reference" for method in methods.values())
-
-    def ranking(labels: Sequence[str]) -> list[Standing]:
-        """Rank the methods `labels` by tests of all pairs of them and the best client."""
-        names = [*sorted(labels), line]
-        scores = {name: ground.score_table(scenes, name, data) for name in names}
-        usual: dict[str, np.ndarray] = {}
-        if several and ranked:
-            means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
-            other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
-            usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
-        own = {label: scores[label] for label in labels}
-        compared = several and ranked
-        return standings(own, scores[line], units=several, ranked=compared, usual=usual)
-
+    bounds = any(method.kind == "reference" for method in methods.values())
+    ranked = several and not bounds
     drawn = ("data sets" if data == ALL else "scenarios") + " and trials" if several else "trials"
     rows: dict[str, BoardRow] = {}
     for label, method in methods.items():
@@ -323,51 +306,39 @@ def _class_rows(
             continue
         scored = [scene for scene in scenes if scene in own]
         runs = np.concatenate([entries[scene][label].accuracy for scene in own])
-        failed, reason = int((~np.isfinite(runs)).sum()), ""
+        failed = int((~np.isfinite(runs)).sum())
+        reasons = ["reported by others, not verified"] if method.computed == REPORTED else []
         if failed:
-            reason = f"{failed} of {len(runs)} runs failed"
+            reasons.append(f"{failed} of {len(runs)} runs failed")
         elif len(scored) < len(scenes):
-            reason = f"run in {len(scored)} of {len(scenes)} scenarios"
+            reasons.append(f"run in {len(scored)} of {len(scenes)} scenarios")
         elif not scenes:
-            reason = "no scenario has a score"
+            reasons.append("no scenario has a score")
+        reason = "; ".join(reasons)
         rows[label] = BoardRow(method, starts, data, drawn, reason, scored, failed, len(runs))
-    reported = [label for label in rows if methods[label].computed == REPORTED]
-    whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
-    for label in reported:
-        row, remark = rows[label], "reported by others, not verified"
-        if not row.unranked_reason:
-            (would,) = (one for one in ranking([*whole, label]) if one.method == label)
-            remark += f"; it would have score {would.score.value:.2f}"
-            if several and ranked:
-                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                remark += f"and be {would.verdict} against {line}"
-        remark = "; ".join(filter(None, (remark, row.unranked_reason)))
-        rows[label] = replace(row, unranked_reason=remark)
-    placed = []
-    for standing in ranking(whole) if whole else ():
-        label = standing.method
-        pairs = [[ground.scores(scene, m).mean() for m in (label, line)] for scene in scenes]
-        each_trial = ground.score_table(scenes, label, data, each_trial=True)
-        placed.append(
-            replace(
-                rows.pop(label),
-                standing=standing,
-                each_trial=float(each_trial.mean()),
-                ahead=sum(own > other for own, other in pairs),
-                unranked_reason="" if ranked else "a bound, which has no rank",
-            )
-        )
+    whole = sorted(label for label, row in rows.items() if not row.unranked_reason)
+    # all pairs of these and the best client are tested
+    scores = {name: ground.score_table(scenes, name, data) for name in (*whole, line) if whole}
+    usual: dict[str, np.ndarray] = {}
+    if ranked and whole:
+        names = [*whole, line]
+        means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
+        other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
+        usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
+    own_scores = {label: scores[label] for label in whole}
+    found = standings(own_scores, scores.get(line), units=several, ranked=ranked, usual=usual)
+    why = "a bound, which has no rank" if bounds else ""
+    placed = [replace(rows.pop(s.method), standing=s, unranked_reason=why) for s in found]
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's `rows` as a data frame: method, score, ranks, tests, costs, …."""
-    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]))
 
 
-def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    others = any(row.method.computed != HERE for row in rows)
-    return table if others else table.drop(columns="computed")
+def _whose(table: pd.DataFrame) -> pd.DataFrame:
+    return table if set(table["computed"]) - {HERE} else table.drop(columns="computed")
 
 
 def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
@@ -377,6 +348,11 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
     tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
     beside = standing if label != ground.board.line else None
+    each_trial = ahead = None
+    if standing:
+        each_trial = ground.score_table(row.scenes, label, row.data, each_trial=True).mean()
+        gaps = [ground.scores(s, label) - ground.scores(s, ground.board.line) for s in row.scenes]
+        ahead = sum(gap.mean() > 0 for gap in gaps) if beside else None
     place = {"starts": row.starts, "data": row.data, "class": row.method.kind}
     reached: dict[str, float | None] = {}
     for s, there in ground.entries.items():
@@ -389,12 +365,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "method": label,
         "computed": row.method.computed,
         **_ends("score", standing, "score"),
-        "score_each_trial": row.each_trial,
+        "score_each_trial": each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
         **_ends(f"above_{line}", beside, "above"),
         **_ends(f"above_{line}_trials", beside, "above_trials", ENDS[1:]),
-        "scenarios_above": row.ahead if beside else None,
+        "scenarios_above": ahead,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",
         "drawn_again": row.drawn,
@@ -483,7 +459,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     columns = [*PLACE, "method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting"]
     table = pd.DataFrame(records, columns=columns)
     whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
-    return _whose(table.assign(computed=whose), rows)
+    return _whose(table.assign(computed=whose))
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:

@@ -1,24 +1,23 @@
 """Select one combination of a method's parameter values: by a mean over trials, never by test data.
 
-A `SelectionRule` declares what is averaged: a metric at the end, its best or area over all rounds
-or their second half, or, in successive halving, in the last round where combinations compete.
+A `SelectionRule` declares what is averaged: a metric at the end, over the second half of all
+rounds, or, in successive halving, in the last round where combinations compete.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import TIE_DIGITS, Over, SelectionRule, rungs
+from fedrepro.core.evaluation_schedule import TIE_DIGITS, SelectionRule, rungs
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.numbers.trial_statistics import FAILED, Series, by_metric, is_final, mean, sd
-from fedrepro.planning.exhibit_config import TOGETHER
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def candidates(
     with its selection rule. `where` names figure and point in errors.
     """
     race, choice = measure.measured(list(rows)).race, measure.choose
-    half = choice and choice.over == "half"
+    half = choice is not None and choice.over == "half"
     last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
     by_setting = {}
     for setting, judged in rows.items():
@@ -85,8 +84,8 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which parameter values are selected, in each trial; NaN if one failed.
 
-    `rows` are measurements in rounds, `series` the final values. Raise FedreproError if both lack
-    the metric that `choice` names.
+    `rows` are measurements in rounds, `series` final values. FedreproError is raised if both lack
+    the metric.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -98,12 +97,11 @@ def criterion_of(
         done = rows[wanted].sort_values(["trial", "round"], kind="stable")
         by_trial = (done[done["trial"] == trial] for trial in range(trials))
         curves = [[*zip(own["round"], own["value"].astype(float), strict=True)] for own in by_trial]
-        better = all_metrics()[metric].better
-        # none if a trial has no curve
-        values = [CURVES[choice.over](c, better) for c in curves] if all(curves) else ()
-    # it diverged, perhaps before any round was measured
-    if not all(map(math.isfinite, ends)) and (choice.over in TOGETHER or not values):
-        values = [math.nan] * len(ends)
+        value_of = area_of if choice.over == "half" else lambda curve: curve[-1][1]
+        values = [value_of(c) for c in curves] if all(curves) else ()
+        # it diverged, perhaps before any round was measured
+        if not all(map(math.isfinite, ends)):
+            values = [math.nan] * len(ends)
     if not values:
         when = "" if choice.over == "end" else " in single rounds"
         raise FedreproError(
@@ -125,25 +123,11 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
     return min(last, default=math.inf)
 
 
-def best_of_curve(curve: Curve, better: int) -> float:
-    values = np.array([value for _, value in curve])
-    return float(values.max() if better > 0 else values.min())
-
-
-def area_of(curve: Curve, better: int = 1) -> float:
-    """Return a curve's mean height over rounds, by trapezoids; only other rules use `better`."""
+def area_of(curve: Curve) -> float:
+    """Return a curve's mean height over rounds, by trapezoids."""
     length = curve[-1][0] - curve[0][0]
     under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
     return under / length if length else curve[0][1]
-
-
-def end_of(curve: Curve, better: int = 1) -> float:
-    return curve[-1][1]
-
-
-# "half" is of the rounds that are left of it
-CURVES: dict[Over, Callable[[Curve, int], float]] = {"best": best_of_curve, "area": area_of}
-CURVES |= {"half": area_of, "race": end_of}
 
 
 def select_setting(
