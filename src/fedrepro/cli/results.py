@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -170,28 +169,22 @@ def recommend(
         far = ": they say little of it" if found.doublings >= FAR else ""
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
     heads, rows = [str(place) for place, _ in enumerate(found.scenarios, 1)], []
-    chosen = {choice.method for choice in found.choices}
-    lines = [line for line in found.lines if line.method not in chosen]
-    for entry in (*found.choices, *lines):
-        taken, costs = entry.method in chosen, entry.costs
-        spent = (f"{costs['bytes_up']:.1f} ×", f"{costs['exchanges']:.0f}") if taken else ("", "")
-        shares = ("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy)
+    remarks = []
+    if not found.methods["chosen"].any():
+        remarks.append("No method of the leaderboard makes do with that.")
+    for entry in found.methods.reset_index().to_dict("records"):
+        name, chosen = entry["method"], entry["chosen"]
+        costs = f"{entry['bytes_up']:.1f} ×", f"{entry['exchanges']:.0f}"
+        shares = (f"{100 * share:.1f}" for share in entry["accuracies"])
         # FedAvg is 0 and pooled training 1 by definition: their intervals say nothing
-        exact = entry.method in LINES[1:]
-        ends = "–" if exact else f"{entry.score.low:.2f} to {entry.score.high:.2f}"
-        score = f"{entry.score.value:.2f}", ends
-        kind = entry.kind if taken else "to compare"
-        rows.append((kind, entry.method, *score, *shares, *spent))
+        ends = "–" if name in LINES[1:] else f"{entry['low']:.2f} to {entry['high']:.2f}"
+        score = f"{entry['score']:.2f}", ends, *shares
+        kind = entry["class"] if chosen else "to compare"
+        rows.append((kind, name, *score, *(costs if chosen else ("", ""))))
+        if chosen and isinstance(sent := entry.get("clients_also_send"), str):
+            remarks.append(f"{name}: clients also send {sent}.")
     show(("class", "method", "score", "95 %", *heads, "sent", "asked"), rows)
-    if not found.choices:
-        say("No method of the leaderboard makes do with that.")
-    for entry in found.choices:
-        if isinstance(sent := entry.costs.get("clients_also_send"), str):
-            say(f"{entry.method}: clients also send {sent}.")
-    if found.best_client_leads:
-        say("The best client alone, by validation, has a higher score than every one model above.")
-    elif found.single_models and not found.beats_best_client:
-        say("No single model is shown to score above the best client alone, by validation.")
+    say(*remarks, *filter(None, [found.remark]))
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
         "interval over trials, which says nothing of other data. Below a scenario's number: test "

@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.leaderboard import ALL, CLASSES, COSTS_TOLD, REPORTED, SEVERAL, STARTS
-from fedrepro.numbers.significance_ranking import standings
+from fedrepro.numbers.significance_ranking import Standing, standings
 from fedrepro.planning.exhibit_config import SCALES
 from fedrepro.planning.figure_interface import is_number
 
@@ -28,7 +27,8 @@ IID_ALPHA = 10.0
 UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
 ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
 PLACE = ["data", "case", "clients"]
-LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
+BEST_CLIENT = "best client"
+LINES = (BEST_CLIENT, "FedAvg", "pooled training")  # what the others are read against
 
 
 @dataclass(frozen=True)
@@ -59,46 +59,21 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class RecommendedMethod:
-    """A method with its mean score and 95 % interval in the scenarios nearest to a federation.
-
-    accuracy: in each scenario, NaN where it was not run. costs: columns of the leaderboard by name.
-    """
-
-    kind: str
-    method: str
-    score: Interval
-    accuracy: Sequence[float]
-    costs: Mapping[str, object]
-
-
-@dataclass(frozen=True)
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: the `distance` of these scenarios from the federation, in powers of two. choices:
-    methods of each class that were run in all of them and that no test separates from its best.
-    lines: the baselines LINES. beats_best_client: methods with one model that score above the best
-    client by more than chance, over trials. board: the leaderboard's key.
+    board: the leaderboard's key. doublings: the `distance` of these scenarios from the federation,
+    in powers of two. methods: by name, those of each class that were run in all scenarios and that
+    no test separates from its best, then the baselines LINES: columns of the leaderboard, mean
+    `score` with its 95 % interval (`low`, `high`), `accuracies`, and whether it is `chosen`.
+    remark: a sentence on the best client, if no single model is above it by more than chance.
     """
 
+    board: str
     scenarios: Sequence[str]
     doublings: float
-    choices: Sequence[RecommendedMethod]
-    lines: Sequence[RecommendedMethod]
-    beats_best_client: frozenset[str]
-    board: str
-
-    @property
-    def best_client_leads(self) -> bool:
-        """Return whether the best client's own model scores above all recommended single models."""
-        line = next((one.score.value for one in self.lines if one.method == LINES[0]), -math.inf)
-        return bool(self.single_models) and line > max(m.score.value for m in self.single_models)
-
-    @property
-    def single_models(self) -> list[RecommendedMethod]:
-        """Return the recommended methods that make one model."""
-        return [choice for choice in self.choices if choice.kind != SEVERAL]
+    methods: pd.DataFrame
+    remark: str
 
 
 def newest_board(folder: Path, paper: str = "arena") -> str:
@@ -153,40 +128,39 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near.reset_index(), on=PLACE)
-    accuracy = there[there["metric"] == "accuracy"]
-    accuracy = accuracy.pivot_table(values="mean", index="method", columns="index")
     # the most that a method costs in one of these, in place of means over all scenarios
     costs = there[there["metric"].isin(COSTS_TOLD)]
     costs = costs.pivot_table(values="mean", index="method", columns="metric", aggfunc="max")
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
-    scores = _scores(there, near)
+    scores, accuracies = (_by_method(there, near, metric) for metric in ("score", "accuracy"))
+    table = table[table.index.isin(list(scores))]
 
-    def taken(rows: pd.DataFrame, group: int | None = None) -> list[RecommendedMethod]:
-        own = {name: scores[name] for name in rows.index if name in scores}
-        return [
-            RecommendedMethod(
-                str(rows.loc[found.method, "class"]),
-                found.method,
-                found.score,
-                accuracy.reindex(columns=near.index).loc[found.method].tolist(),
-                {str(key): value for key, value in rows.loc[found.method].to_dict().items()},
-            )
-            for found in standings(own, units=False)
-            if group in (None, found.group)
-        ]
+    def ranked(names: pd.Index, *line: np.ndarray) -> list[Standing]:
+        return standings({name: scores[name] for name in names}, *line, units=False)
 
     left_out = ("reference", *([] if wanted.public else ["public data"]))
-    classes = [name for name in CLASSES if name not in left_out]
-    few = table[table["class"].isin(classes) & (table["exchanges"] <= wanted.exchanges)]
-    choices = [one for kind in classes for one in taken(few[few["class"] == kind], 1)]
-    lines = taken(table[table.index.isin(LINES)])
-    one_model = few.index[few["class"] != SEVERAL]
-    own = {name: scores[name] for name in one_model if name in scores}
-    tested = standings(own, scores[LINES[0]], units=False) if LINES[0] in scores else []
-    better = frozenset(standing.method for standing in tested if standing.verdict == "better")
+    few = table[~table["class"].isin(left_out) & (table["exchanges"] <= wanted.exchanges)]
+    by_class = [ranked(few.index[few["class"] == kind]) for kind in CLASSES]
+    chosen = {s.method: s for found in by_class for s in found if s.group == 1}
+    lines = ranked(table.index[table.index.isin([*LINES]) & ~table.index.isin([*chosen])])
+    remark, one_model = "", few.index[few["class"] != SEVERAL]
+    if BEST_CLIENT in scores and len(one_model):
+        line = scores[BEST_CLIENT]
+        tested = ranked(one_model, line)
+        if line.mean() > max(standing.score.value for standing in tested):
+            remark = "The best client alone, by validation, has a higher score than every model."
+        elif all(standing.verdict != "better" for standing in tested):
+            remark = "No single model is shown to score above the best client alone, by validation."
+    shown = [*chosen.values(), *lines]
+    methods = table.loc[[standing.method for standing in shown]].assign(
+        **{end: [getattr(s.score, end) for s in shown] for end in ("low", "high")},
+        score=[standing.score.value for standing in shown],
+        accuracies=[accuracies[s.method].mean(axis=1).tolist() for s in shown],
+        chosen=[standing.method in chosen for standing in shown],
+    )
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
-    return Recommendation(names, float(distances.min()), choices, lines, better, board)
+    return Recommendation(board, names, float(distances.min()), methods, remark)
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
@@ -204,15 +178,15 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
     return doublings + abs(math.log2(min(alphas[0], IID_ALPHA) / min(alphas[1], IID_ALPHA)))
 
 
-def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return {method run in all S scenarios `near`: scores, (S, T)} over T trials."""
-    rows = rows[rows["metric"] == "score"]
+def _by_method(rows: pd.DataFrame, near: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
+    """Return {method run in all S scenarios `near`: values, (S, T)} over T trials."""
+    rows = rows[rows["metric"] == metric]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):
         texts = near.merge(own, on=PLACE, how="left")["by_trial"].fillna("")
         found = [str(text).split() for text in texts]
-        if len({len(scores) for scores in found}) == 1 and found[0]:
-            scores = np.array(found, np.float64)
-            if np.isfinite(scores).all():
-                by_method[str(method)] = scores
+        if len({*map(len, found)}) == 1 and found[0]:
+            values = np.array(found, np.float64)
+            if np.isfinite(values).all():
+                by_method[str(method)] = values
     return by_method
