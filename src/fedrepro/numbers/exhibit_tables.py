@@ -52,11 +52,7 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
 class Summary(NamedTuple):
-    """The two csv tables of a figure or table; its swept parameters are the first columns of each.
-
-    numbers: a row per method, metric and split of examples. choice: a row per tried parameter
-    values of a method, with the result that selected one of them; it is written as a .choice.csv.
-    """
+    """The tables `numbers` and `choice`, whose first columns are the swept parameters."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -86,11 +82,10 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
+    """Compute the tables of a figure or table from metrics of its runs.
 
     `files` are the paths of these metrics; drawings may read other files in their folders. With
-    `allow_all_failed` a method that failed with all parameter values lacks a result; else
-    FedreproError is raised.
+    `allow_all_failed` a method may have failed with all parameter values; else that is an error.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -101,10 +96,8 @@ def summarise(
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
         for measure, values, group in groups:
             trials, runs = point.trials[measure.label], {}
-            place = {
-                **point.values,
-                **dict(zip(measure.show, map(cell_value, values), strict=True)),
-            }
+            own = zip(measure.show, map(cell_value, values), strict=True)
+            place = {**point.values, **dict(own)}
             by_setting: dict[Setting, pd.DataFrame] = {}
             shown: dict[Run, pd.DataFrame] = {}
             for s in group:

@@ -11,12 +11,11 @@ size, neither confirm nor refute: a check is judged by its other figures.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -48,8 +47,8 @@ STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, 
 class Rules(Strict):
     """The rules for all checks in a claims file.
 
-    trials: with fewer a check is incomplete. raised: exhibits that were given more trials after a
-    verdict had been undecided. words: bounds by a name, which checks use under `shows`.
+    trials: with fewer a check is incomplete. raised: exhibits with more trials after an undecided
+    verdict. words: bounds by a name, which checks use under `shows`.
     """
 
     trials: int = Field(default=5, ge=2)
@@ -119,31 +118,23 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
 
-    def full(node: Any, place: str) -> Any:
+    def full(node: Any) -> Any:
         if isinstance(node, list):
-            return [full(one, place) for one in node]
+            return [*map(full, node)]
         if not isinstance(node, dict):
             return node
-        place = f"{where}, {node['id']}" if "id" in node else place
-        node = {key: full(value, place) for key, value in node.items()}
+        node = {key: full(value) for key, value in node.items()}
         if (word := node.get("shows")) is None:
             return node
         if word not in bounds:
-            hint = f"{place}; the head of the file has them in `words`"
+            hint = f"{where}; the head of the file has them in `words`"
             raise unknown("word", str(word), bounds, hint)
-        own = bounds[word] if isinstance(bounds[word], dict) else {}
-        if doubled := set(own) & set(node):
-            raise FedreproError(
-                f"{place}: a check shows '{word}' and has a bound of its own "
-                f"({', '.join(doubled)}); leave out one of them"
-            )
-        return node | own
+        return node | (bounds[word] if isinstance(bounds[word], dict) else {})
 
-    return {key: full(v, where) if key == "claims" else v for key, v in content.items()}
+    return {key: full(v) if key == "claims" else v for key, v in content.items()}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The verdict on one number that a check judges, by its interval at a confidence."""
 
     statement: Statement
@@ -185,8 +176,7 @@ class Judged:
         enough = next(filter(decides, TIMES), None) if statement.parts else None
         if enough is None:
             return None
-        times = range(enough // 2 + 1, enough + 1)
-        return statement.trials * times[bisect_left(times, True, key=decides)]
+        return statement.trials * next(filter(decides, range(enough // 2 + 1, enough + 1)))
 
 
 def judge_all(
@@ -195,8 +185,7 @@ def judge_all(
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
     Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `stand_ins` names figures on other data than the paper's, or of less than
-    its size. Raise FedreproError for a column that a figure or table lacks.
+    how many there are. `stand_ins` names figures on other data, or of less than the paper's size.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -349,7 +338,6 @@ def rows(
     """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
     `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
-    Raise FedreproError for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:
