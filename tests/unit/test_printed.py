@@ -62,11 +62,11 @@ def written(path: Path, *rows: str) -> Path:
 
 
 def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_taken(tmp_path):
-    row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,5%'
+    row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,0.045'
     (found,) = read_published(written(tmp_path / "p.csv", row))
     assert found.cell == {"case": "a, b", "clients": "5"}
     told = found.value, found.sd, found.trials, found.tolerance
-    assert told == (0.9, 0.01, 10, pytest.approx(0.045))
+    assert told == (0.9, 0.01, 10, 0.045)
     row = "x,clients=5,A,accuracy,test,0.8,,,"
     found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
     assert [one.note.startswith(AGAIN) for one in found] == [False, True]
@@ -239,7 +239,7 @@ def required(exhibit, *values):
     ("call", "change", "sentence"),
     [
         (required, {"exhibit": "y"}, "unknown table 'y'"),
-        (required, {"cell": {"clients": "3"}}, "its cell fits no point"),
+        (required, {"cell": {"clients": "3"}}, "which has none: it fits no point"),
         (required, {"cell": {"client": "2"}}, "did you mean 'clients'"),
         (required, {"method": "B"}, "'B' is not a method of that cell, which has A, E, alone"),
         (beside, {"cell": {}}, "fits 2 points of small/x; name more keys"),

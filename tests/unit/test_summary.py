@@ -21,14 +21,17 @@ from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table, with_leading
 from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_tables import (
+    Candidate,
+    candidates,
     cell_value,
+    criterion_of,
     csv_text,
     read_csv,
     read_metrics,
+    select_setting,
     summarise,
     tidy,
 )
-from fedrepro.numbers.setting_selection import Candidate, candidates, criterion_of, select_setting
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.plan import Plan

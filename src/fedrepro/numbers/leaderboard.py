@@ -13,7 +13,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.setting_selection import (
+from fedrepro.numbers.exhibit_tables import (
     Accuracies,
     Ends,
     chosen_of,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -15,7 +15,7 @@ from pydantic import Field
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.exhibit_tables import NUMBERS
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
-from fedrepro.numbers.trial_statistics import CLIENTS_SD, LEFT_OUT
+from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
 from fedrepro.planning.figure_interface import Strict
 
@@ -43,8 +43,7 @@ class Range(Strict):
 CellFilter = list[Any] | Literal["first", "last"] | Range
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One number of a figure or table: where it is (column -> value), and its value per trial."""
 
     place: CellKey
@@ -104,10 +103,6 @@ class Numbers:
             if done is not None:
                 by_spot.setdefault(tuple(cell.place.items()), {})[done] = cell.trials
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
-
-    def left_out(self, method: str) -> list[Cell]:
-        """Return the points at which a method is undefined and has no result."""
-        return self.cells(method, LEFT_OUT, "", {})
 
 
 Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
@@ -202,9 +197,8 @@ def statement(
 ) -> Statement:
     """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    `gains` and `rivals` are numbers with their values by trial, at the point `place` of the figure
-    `exhibit`. The result is at least 0 if every rival is among the gains, and at most 0 if every
-    gain is among the rivals.
+    Both are numbers with their values by trial, at the point `place` of the figure `exhibit`. The
+    result is at least 0 if every rival is among the gains, and at most 0 the other way round.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

@@ -109,10 +109,7 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
     for key in NUMBERS:
         text = fields[key]
         try:
-            if key == "tolerance" and text.endswith("%"):
-                fields[key] = abs(fields["value"] or 0.0) * float(text[:-1]) / 100
-            else:
-                fields[key] = float(text) if text else None
+            fields[key] = float(text) if text else None
         except ValueError:
             raise FedreproError(f"{where}: '{key}' is '{text}', not a number") from None
     value, trials = fields["value"], fields["trials"]
@@ -188,7 +185,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def fits(value: Any, pattern: str) -> bool:
-    """Return whether a value equals a text, or matches it as a pattern, such as "Dirichlet *"."""
+    """Return whether a value is a text, or matches it as a pattern, such as "Dirichlet *"."""
     return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
 
 
@@ -200,8 +197,7 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is the figure's csv. `stand_ins` maps a data set's token to why it replaces the
-    paper's, or "".
+    `numbers` is its csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
     """
     import pandas as pd
 
@@ -385,14 +381,12 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        if value.note or check_of(value.apart) or value.metric == SETTING:
-            continue
-        exhibit = by_name[value.exhibit]
-        labels = {one.label for point in points_of(exhibit, value) for one in point.measures}
-        if value.method not in labels:
-            known = ", ".join(sorted(labels))
-            problem = f"'{value.method}' is not a method of that cell, which has {known}"
-            problem = problem if labels else f"its cell fits no point of {exhibit.key}"
+        points = points_of(by_name[value.exhibit], value)
+        labels = sorted({one.label for point in points for one in point.measures})
+        excused = value.note or check_of(value.apart) or value.metric == SETTING
+        if not excused and value.method not in labels:
+            known = ", ".join(labels) or "none: it fits no point"
             raise FedreproError(
-                f"{value.where}: {problem}; correct it, or say in its note why it is not run"
+                f"{value.where}: '{value.method}' is not a method of that cell, which has {known}; "
+                "correct it, or say in its note why it is not run"
             )
