@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import numpy as np
 import pandas as pd
 import pytest
 from claim_tables import LOOSE, by, check, judged, table
 from pydantic import ValidationError
-from scipy.stats import ttest_1samp
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
@@ -85,29 +83,6 @@ FALLING = by("round", A={done: 0.4 - done / 250 for done in range(0, 101, 10)})
 def test_a_form_finds_its_values(given, numbers, wanted):
     found = [interval.value for interval in intervals(check(**given, above=0), numbers)]
     assert found == pytest.approx(wanted, abs=1e-12)
-
-
-def test_the_interval_is_that_of_a_t_test_on_pairs():
-    numbers = pair(0.02)
-    frame = numbers["x"].frame.set_index("method")
-    one, other = (np.array(frame.loc[name, "by_trial"].split(), float) for name in "AB")
-    (found,) = intervals(check(**BEATS, above=0), numbers)
-    wanted = ttest_1samp(one - other, 0.0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx(tuple(wanted))
-    assert found.high - found.value == pytest.approx(WIDTH)
-
-
-TURNED = {"A": "up", "a": "up", "B": "turn", "b": "turn"}
-
-
-@pytest.mark.parametrize(
-    ("given", "shapes"),
-    [(BEATS, {"A": "up", "B": "up"}), (GAIN | {"than": {"B": "b"}}, TURNED)],
-)
-def test_what_methods_share_in_a_trial_cancels(given, shapes):
-    rows_ = [({"clients": 5}, name, 0.5, shape) for name, shape in shapes.items()]
-    (found,) = intervals(check(**given, above=0), {"x": table(*rows_, sd=0.1)})
-    assert (found.low, found.high) == pytest.approx((0, 0), abs=1e-9)
 
 
 def test_fewer_trials_ratios_and_what_cannot_be_negative_have_their_intervals():

@@ -1,30 +1,24 @@
-"""Files of claims and their verdicts in words; a verdict never improves when less is run.
+"""Files of claims and their verdicts in words.
 
 A claim of whose named exhibits some are absent is incomplete, or not run if all are. Fewer trials
-than the rules ask for decide nothing (test_claims.py). Above that number fewer trials are other
-data: they may decide otherwise by chance, as seldom as the level is.
+than the rules ask for decide nothing (test_claims.py).
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from claim_tables import by, check, judged, table
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from synthetic import plan
 
-from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
-from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
-from fedrepro.numbers.verdicts.claim_verdicts import load_claims, rows
+from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.numbers.verdicts.summary_sentences import (
     moves_towards_print,
     reasons,
@@ -134,45 +128,6 @@ def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
                     values |= {text(group[measure.show.index(key)]) for group in groups}
                 if isinstance(wanted, list):
                     assert set(map(text, wanted)) <= values, told
-
-
-OF_PFNM = ROOT / "reports/record/paper/pfnm"
-FILE = load_claims(ROOT / "src/fedrepro/papers/pfnm/claims.yaml")
-CLAIMS = {claim.id: claim for claim in FILE.claims if not claim.untested}
-NAMED = {
-    name: list(dict.fromkeys(exhibit for one in claim.all_checks for exhibit in one.named))
-    for name, claim in CLAIMS.items()
-}
-EXHIBITS = sorted({name for named in NAMED.values() for name in named})
-
-
-@cache
-def recorded(name):
-    frame = read_csv((OF_PFNM / f"{name}.csv").read_text())
-    return Numbers.described(frame, read_json(OF_PFNM / f"{name}.json"))
-
-
-def verdict_with(name, numbers):
-    return next(rows([CLAIMS[name]], numbers, {}, FILE.rules))["verdict"]
-
-
-@cache
-def full(name):
-    return verdict_with(name, {exhibit: recorded(exhibit) for exhibit in NAMED[name]})
-
-
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sets(st.sampled_from(EXHIBITS)))
-def test_without_some_exhibits_a_claim_is_as_before_or_incomplete(there):
-    numbers = {name: recorded(name) for name in there}
-    for name, named in NAMED.items():
-        left = there & set(named)
-        assert full(name) not in ("incomplete", "not run")
-        wanted = full(name) if left == set(named) else "incomplete" if left else "not run"
-        # two readings that differ need no third
-        if (found := verdict_with(name, numbers)) != "depends" or not left:
-            assert (name, found) == (name, wanted)
-        assert found in (wanted, full(name))
 
 
 CELLS = dict.fromkeys([(2, 50), (2, 100), (5, 50), (5, 100)], 0.9)

@@ -30,7 +30,6 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     read_published,
     require_cells,
     require_printed,
-    same,
     usual_tolerance,
 )
 from fedrepro.planning.config import Config, load_exhibits, table_names
@@ -198,18 +197,6 @@ def test_a_cell_finds_its_number_and_its_verdict(settings, given, stand_in, word
     assert found["verdict"].tolist() == words
     assert (found["mean"].isna() == (found["verdict"] == "not run")).all()
     assert found["apart"].tolist() == [one.get("apart", "") for one in given]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "wanted"),
-    [
-        *((1, 1.0, True), ("1.0", 1, True), ("1e-05", 0.00001, True), (None, "none", True)),
-        (0.12345678901, "0.123456789", True),  # ten digits, as a csv has
-        *(((50, 50), "50@50", True), ("50@50", 50, False), (True, 1, False), ("one", 1, False)),
-    ],
-)
-def test_values_are_one_by_their_number_or_else_by_their_text(one, other, wanted):
-    assert same(one, other) is wanted
 
 
 SETTING = {"metric": "setting", "value": 1}

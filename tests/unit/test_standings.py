@@ -238,16 +238,3 @@ def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_tria
         fixed = np.concatenate(record.fixed, axis=1)
         missed += not found.low <= (fixed[0] - fixed[1]).mean() + 1 <= found.high
     assert missed / 1500 < BOUND
-
-
-@settings(max_examples=5, deadline=None)
-@given(st.permutations(range(6)), st.permutations(["a", "b", "c"]))
-def test_the_order_of_scenarios_and_methods_does_not_matter(
-    rows: list[int], methods: list[str]
-) -> None:
-    scores = {name: noise(at) for at, name in enumerate("abc")}
-    again = standings({name: scores[name][rows] for name in methods})
-    for one, other in zip(standings(scores), again, strict=True):
-        for name in ("method", "group", "not_significantly_different"):
-            assert getattr(one, name) == getattr(other, name)
-        assert one.score.high == pytest.approx(other.score.high)

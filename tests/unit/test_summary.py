@@ -23,7 +23,6 @@ from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_tables import (
     Candidate,
     candidates,
-    cell_value,
     criterion_of,
     csv_text,
     read_csv,
@@ -257,20 +256,6 @@ def test_equal_values_have_an_sd_of_0_and_a_setting_left_out_keeps_nothing_but_t
     assert own[["metric", "by_trial", "mean"]].values.tolist() == [["left_out", "0 1", 0.5]] * 2
 
 
-@pytest.mark.parametrize(
-    ("rule", "metric", "wanted"),
-    [
-        ("pooled_train", "accuracy", "pfnm+sigma2~0.1"),
-        ("client_train", "accuracy_clients", "pfnm+sigma2~0.05"),
-    ],
-)
-def test_the_setting_with_the_best_training_accuracy_is_chosen_for_each_point(rule, metric, wanted):
-    values = replacing(metric, "train", lambda token, trial: float(token == wanted))
-    found = summary(choosing(rule), values)
-    assert chosen_settings(found) == [wanted] * 2
-    assert set(found.numbers[found.numbers["method"] == "PFNM"]["setting"]) == {wanted}
-
-
 SCORES = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
 
 
@@ -354,9 +339,3 @@ def test_a_table_keeps_single_rounds_only_where_it_is_asked_to(kept):
     ended = numbers[numbers["round"].isna()] if kept else numbers
     assert not ended.duplicated(["clients", "method", "metric", "split"]).any()
     assert not kept or set(numbers["round"].dropna()) == {1, 2, 3}
-
-
-def test_shown_values_are_numbers_as_they_are_and_anything_else_as_text():
-    found = [cell_value(value) for value in (2, 0.5, True, False, "x", (1, 2), None)]
-    assert found[:5] == [2, 0.5, "true", "false", "x"]
-    assert all(isinstance(value, str) for value in found[5:])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,13 +69,11 @@ class BoardScenario:
         return f"{self.data}, {self.case}, {self.clients} clients"
 
 
-@dataclass(frozen=True)
-class MethodResult:
+class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy: on test examples, (T,) over trials. in_each_trial: the same with parameter values
-    selected in every trial. tried: from how many `setting` was selected. ends: whether selected
-    values are at an end of their grid.
+    accuracy: on test examples, (T,) over trials. tried: from how many `setting` was selected.
+    in_each_trial: accuracy with values selected in every trial. ends: of the values' grids.
     """
 
     accuracy: np.ndarray
@@ -90,9 +88,8 @@ class MethodResult:
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class, such as "one model". sees: the information that it needs of clients. sends: the
-    messages that it needs. chosen_by: the rule that selects its parameter values. computed: HERE,
-    or if it was submitted VERIFIED (recomputed here with equal bytes) or REPORTED.
+    kind: its class. sees, sends: what it needs of clients. chosen_by: the rule that selects its
+    parameter values. computed: HERE, or if submitted VERIFIED (with equal bytes here) or REPORTED.
     """
 
     label: str
@@ -100,7 +97,7 @@ class Method:
     sees: str
     sends: str
     chosen_by: str
-    computed: str = HERE
+    computed: str
 
 
 @dataclass(frozen=True)
@@ -170,8 +167,7 @@ def board_data(
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
     `entered` has submitted tables, each with VERIFIED or REPORTED. Raise FedreproError if a table
-    lacks FedAvg, the pooled model or the best client, is of other data than the leaderboard, or has
-    another method's label.
+    lacks a method to compare with, is of other data, or has another method's label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -201,17 +197,13 @@ def board_data(
             elif not there:
                 continue
             entries[scene] = there | by_label
-            for description in part.about["methods"]:
-                label = description["label"]
-                if label in by_label and (scene.starts, label) not in methods:
-                    methods[scene.starts, label] = Method(
-                        label,
-                        _class(description, by_label[label].costs),
-                        "; ".join(description["needs"].values()) or NOTHING_MORE,
-                        description.get("sends") or "",
-                        description.get("criterion") or "",
-                        computed,
-                    )
+            for said in part.about["methods"]:
+                if (label := said["label"]) in by_label:
+                    kind = _class(said, by_label[label].costs)
+                    sees = "; ".join(said["needs"].values()) or NOTHING_MORE
+                    sends, chosen_by = (said.get(key) or "" for key in ("sends", "criterion"))
+                    one = Method(label, kind, sees, sends, chosen_by, computed)
+                    methods.setdefault((scene.starts, label), one)
     return BoardData(board, entries, methods)
 
 
@@ -224,17 +216,16 @@ def _scenes(
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
-        results = {}
+    for place, rows in part.numbers.groupby(["case", "clients"], sort=False):
+        case, clients = str(place[0]), int(str(place[1]))
+        results, own_tried = {}, tried
+        if len(tried):  # else it has no columns either
+            own_tried = tried[(tried["case"] == case) & (tried["clients"] == clients)]
         for label, own in rows.groupby("method", sort=False):
             if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
-                place = {"case": case, "clients": clients, "method": label}
-                tried_of = tried
-                for column, value in place.items() if len(tried) else ():
-                    tried_of = tried_of[tried_of[column] == value]
-                results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
-        clients = int(rows["clients"].iloc[0])
-        yield BoardScenario(STARTS[not shared], title, str(case), clients, name), results
+                of_method = own_tried[own_tried["method"] == label] if len(tried) else tried
+                results[str(label)] = _entry(own, of_method, accuracies, each_trial)
+        yield BoardScenario(STARTS[not shared], title, case, clients, name), results
 
 
 def _entry(
@@ -400,7 +391,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
     Bytes are in units of one upload of all clients' models. To select, the server sends all clients
-    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange;
+    all candidates (of an ensemble, its networks once) and gets accuracies in one more exchange;
     several exchanges are repeated per candidate. To find the best client all models go to all.
     """
     entries = ground.entries[scene]

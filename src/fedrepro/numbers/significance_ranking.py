@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -115,9 +115,10 @@ def standings(
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     lines = [] if line is None else [line]
 
-    def known(name: str) -> Standing:
+    def known(name: str, **more: Any) -> Standing:
         gaps = [estimate(scores[name] - gap, units=of) for gap in lines for of in (units, False)]
-        return Standing(name, own[name], *gaps)
+        above, above_trials = gaps or (None, None)
+        return Standing(name, own[name], above, above_trials, **more)
 
     if not ranked:
         return [known(names[one]) for one in best]
@@ -133,15 +134,14 @@ def standings(
         for gap in lines:
             chance, side = float(chances[one, -1]), "better" if value > gap.mean() else "worse"
             beside = {"chance": chance, "verdict": side if chance <= LEVEL else NOT_SHOWN}
-        standing = replace(
-            known(names[one]),
+        alike = tuple(names[other] for other in best if other not in (one, *differs))
+        standing = known(
+            names[one],
             **beside,
             group=groups[one],
             rank_low=1 + ahead,
             rank_high=len(names) - (len(differs) - ahead),
-            not_significantly_different=tuple(
-                names[other] for other in best if other not in (one, *differs)
-            ),
+            not_significantly_different=alike,
             usual={test: by_method[one] for test, by_method in others.items()},
         )
         placed.append(standing)
