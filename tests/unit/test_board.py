@@ -236,15 +236,6 @@ def shown_as(found: BoardData) -> BoardView:
     return BoardView(ABOUT, *(read_csv(csv_text(of(found, rows))) for of in made))
 
 
-def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen() -> None:
-    found, rows = made(Part(CASES), board=BOARD.model_copy(update={"each_trial": True}))
-    assert found.entries[found.scenes[0]]["good"].accuracy.tolist() == pytest.approx([0.8] * 3)
-    # of three trials the first takes the other setting
-    told = table_of(found, rows).set_index("method").loc["good"]
-    assert told["ends_of_grid"] == "rate: lowest in 2, highest in 1 of 3"
-    assert told["score"] == pytest.approx(told["score_each_trial"])
-
-
 def test_a_page_says_what_another_test_gives_and_what_supersedes_it(usual) -> None:
     """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
     first = shown_as(usual[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import re
 from pathlib import Path
 
@@ -80,21 +79,6 @@ def test_the_table_has_every_method_in_every_scenario_with_its_chosen_setting(dr
     first, scenario = accuracy.iloc[0], exhibit.points[0].scenario
     for kind in ("dataset", "partition"):
         assert first[kind] == getattr(scenario, kind).token
-
-
-def test_it_holds_final_values_and_not_those_of_rounds(workplace):
-    """A method whose early rounds are poor: the mean over all rows would be .6, the end is .9."""
-    # in the order of synthetic rows: the end, a client's, then rounds
-    rows = itertools.cycle([0.9, 0.5, 0.5, 0.5, 0.6])
-
-    def rising(token, clients, trial, metric, split):
-        if token.startswith("downpour") and (metric, split) == ("accuracy", "test"):
-            return next(rows)
-        return plausible(token, clients, trial, metric, split)
-
-    draw(plan(), KEY, rising)
-    table = results("tiny", method="D-SGD", metric="accuracy", split="test")
-    assert table["mean"].tolist() == [0.9, 0.9]
 
 
 def test_numbers_of_two_exhibits_stand_once_and_of_some_examples_with_those_of_none(drawn):

@@ -245,17 +245,6 @@ def rows_of_run(run, table):
     return table
 
 
-def test_equal_values_have_an_sd_of_0_and_a_setting_left_out_keeps_nothing_but_that():
-    values = replacing("accuracy", "test", lambda token, trial: 0.1 + 0.2)
-    numbers = summary(values=values).numbers
-    rows = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "test")]
-    assert set(rows["sd"].dropna()) == {0.0}
-    values = replacing("left_out", "", lambda token, trial: token == "average" and trial == 1)
-    numbers = summary(values=values).numbers
-    own = numbers[numbers["method"] == "parameter average"]
-    assert own[["metric", "by_trial", "mean"]].values.tolist() == [["left_out", "0 1", 0.5]] * 2
-
-
 SCORES = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
 
 

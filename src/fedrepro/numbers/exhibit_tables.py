@@ -232,8 +232,7 @@ def candidates(
 ) -> dict[Setting, Candidate]:
     """Return {parameter values: their metrics, and the numbers by which they are compared}.
 
-    `rows` are the measurements for each combination of parameter values, `measure` is the method
-    with its selection rule. `where` names figure and point in errors.
+    `rows` are their measurements, `measure` has the rule. `where` names the point in errors.
     """
     race, choice = measure.measured(list(rows)).race, measure.choose
     half = choice is not None and choice.over == "half"
@@ -318,8 +317,8 @@ def select_setting(
 ) -> Setting:
     """Return the parameter values with the best mean over trials; ties go to the first.
 
-    Values that failed (their number is not finite) or that successive halving stopped do not count.
-    If all failed, the first are returned with `allow_all_failed`, else an error names `where`.
+    Failed ones (their number is not finite) and stopped ones do not count. If all failed, the first
+    are returned with `allow_all_failed`, else an error names `where`.
     """
     assert measure.choose is not None
     choice = measure.choose

@@ -27,6 +27,7 @@ IID_ALPHA = 10.0
 UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
 ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
 PLACE = ["data", "case", "clients"]
+PAPER = "arena"  # the leaderboards' folder
 BEST_CLIENT = "best client"
 LINES = (BEST_CLIENT, "FedAvg", "pooled training")  # what the others are read against
 
@@ -76,19 +77,6 @@ class Recommendation:
     remark: str
 
 
-def newest_board(folder: Path, paper: str = "arena") -> str:
-    """Return the key of a paper's newest leaderboard in `folder` that has all its tables.
-
-    A leaderboard is newer than the one that it supersedes. "arena/1" if none is there.
-    """
-    paths = [path for path in (folder / paper).glob("*.json") if path.stem.isdecimal()]
-    abouts = {f"{paper}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in paths}
-    found = f"{paper}/1"
-    for _ in abouts:
-        found = later_board(found, abouts) or found
-    return found
-
-
 def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the key of the complete leaderboard that supersedes leaderboard `key`, or "".
 
@@ -107,7 +95,11 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
-    board = newest_board(folder)
+    files = [path for path in (folder / PAPER).glob("*.json") if path.stem.isdecimal()]
+    abouts = {f"{PAPER}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in files}
+    board = f"{PAPER}/1"
+    for _ in abouts:
+        board = later_board(board, abouts) or board
     paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
@@ -59,10 +58,9 @@ class Rules(Strict):
 class Claim(Strict):
     """A sentence of a paper (`says`, in our words), and the checks that decide whether it holds.
 
-    reason: why the bounds are what they are. fixed: whether the checks were written before the
-    first numbers for them. label: "exact" for a count, "identity" for what follows from how the
-    method is defined, "ours" for a sentence that names no outcome. readings: what the sentence may
-    mean, and the checks of each. untested: why it has no verdict.
+    reason: why the bounds are what they are. fixed: whether checks came before their numbers.
+    label: "exact" for a count, "identity" for what follows from how the method is defined, "ours"
+    for a sentence that names no outcome. readings: meanings, with checks. untested: why.
     """
 
     id: str
@@ -147,9 +145,8 @@ class Finding(NamedTuple):
 class Judged:
     """A check of a claim with its verdict.
 
-    missing: numbers that figures or tables lack, in words. deciding: the number whose interval
-    decides the verdict, if anything was measured. points: how many numbers were judged. levels:
-    confidences of the intervals that confirm (within bounds), and that refute.
+    missing: what figures or tables lack, in words. deciding: the number whose interval decides, if
+    any. points: how many were judged. levels: confidences of intervals that confirm and refute.
     """
 
     check: Check
@@ -258,10 +255,9 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge the number `statement` by the bounds of `check`: holds, refuted or undecided.
+    """Judge `statement`: it holds with its interval at confidence `kept` within the bounds.
 
-    It holds if its interval at confidence `kept` is within the bounds, and is refuted if its
-    interval at confidence `broken` is outside.
+    It is refuted with its interval at confidence `broken` outside, else undecided.
     """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
@@ -272,10 +268,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether the whole interval [least, most] is within all bounds of `check`.
-
-    With both ends swapped, return whether some part of the interval is within the bounds.
-    """
+    """Return whether all of [least, most] is within all bounds; with ends swapped, some part."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -318,11 +311,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     other: dict[str, str] = {}
     for key in exhibits:
         files, name = open_exhibit(reports, key, reports.name), Path(key).name
-        frame, about = files.numbers, files.about
-        try:
-            numbers[name] = Numbers.described(frame, about)
-        except (KeyError, TypeError) as error:
-            raise corrupt_file_error(f"{files.base}.csv", error) from error
+        about = files.about
+        numbers[name] = Numbers.described(files.numbers, about)
         # data that stand in, or a smaller size; where some cases do, these are left out by name
         notes = [] if numbers[name].stand_ins else [data["stand_in"] for data in about["data"]]
         if notes and (reduced := about["settings"].get("reduced")):

@@ -67,10 +67,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     return found
 
 
-def _here(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
-
-
 def reasons(row: Row) -> str:
     """Explain a verdict of printed.csv: note, why counted separately, parameter not in print."""
     apart = row.get("apart", "")
@@ -93,7 +89,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
     A value that is judged in another figure or table is left out. `rows` are those of printed.csv.
     """
-    rows = _here(rows)
+    rows = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
         return []
@@ -115,7 +111,8 @@ def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     Printed values are counted in all and by word of FOUR, twice if printed twice; claims if a run
     can test them and if they are decided. `rows` are those of printed.csv.
     """
-    four = {count: words.total() for count, words in _counts(_here(rows)).items()}
+    here = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
+    four = {count: words.total() for count, words in _counts(here).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
         "printed values": sum(four.values()),
