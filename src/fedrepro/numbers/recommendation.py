@@ -90,8 +90,8 @@ def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
 def recommend(wanted: Situation, folder: Path) -> Recommendation:
     """Recommend methods from the newest leaderboard in a folder, such as reports/record/paper.
 
-    `wanted` describes the clients. Raise FedreproError if there is no leaderboard, or none with
-    this start of clients.
+    `wanted` describes the clients. Raise FedreproError if the leaderboard is missing, or has no
+    scenario with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
