@@ -189,8 +189,8 @@ def over_clients(
             "leave out spread: clients"
         )
     of_clients = rows.groupby(["metric", "split", "client"])["value"]
-    means = of_clients.agg(lambda values: mean(values.tolist())).groupby(level=[0, 1])
-    return {(str(key[0]), str(key[1])): sd(own.tolist()) for key, own in means}
+    means: Any = of_clients.agg(lambda values: mean(values.tolist())).groupby(level=[0, 1])
+    return {(metric, split): sd(own.tolist()) for (metric, split), own in means}
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
