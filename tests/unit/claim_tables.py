@@ -15,7 +15,7 @@ from fedrepro.numbers.verdicts.claim_checks import Check
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
 from fedrepro.numbers.verdicts.claim_verdicts import Judged, Rules, judge_all
 
-LOOSE = Rules(trials=2, holm=False)
+LOOSE = Rules(trials=2)
 
 
 def check(**given: Any) -> Check:

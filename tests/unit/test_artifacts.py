@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedrepro.cli.main import main
 from fedrepro.core import artifacts, state_and_model_files
 from fedrepro.core.artifacts import (
     TEMPORARY,

@@ -28,42 +28,14 @@ PARTS = ("checks", "readings")
 
 
 def ask(*words: str) -> str | None:
-    """What git says of this repository."""
+    """What git says of this repository; None if it fails."""
     command = ["git", "-C", str(ROOT), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def lacking() -> str:
-    """Why there is no history to read, or nothing."""
-    if shutil.which("git") is None:
-        return "git is not installed"
-    if ask("rev-parse", "--show-toplevel") != str(ROOT.resolve()):
-        return f"{ROOT} is not a git repository"
-    if ask("rev-parse", "--is-shallow-repository") != "false":
-        return "the clone is shallow; get its history with: git fetch --unshallow"
-    return ""
-
-
-@cache
-def reader() -> subprocess.Popen[bytes]:
-    command = ["git", "-C", str(ROOT), "cat-file", "--batch"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
 def text_at(commit: str, path: str) -> str | None:
-    asked, answers = reader().stdin, reader().stdout
-    asked.write(f"{commit}:{path}\n".encode())
-    asked.flush()
-    *_, size = answers.readline().split()
-    return None if size == b"missing" else answers.read(int(size) + 1).decode()
-
-
-@cache
-def parents() -> dict[str, list[str]]:
-    """Commit -> its parents."""
-    told = (ask("log", "--format=%H %P", "HEAD", "--all") or "").splitlines()
-    return {own: above for own, *above in map(str.split, told)}
+    return ask("show", f"{commit}:{path}")
 
 
 def commits_of(path: str, *options: str) -> list[tuple[str, str]]:
@@ -72,17 +44,6 @@ def commits_of(path: str, *options: str) -> list[tuple[str, str]]:
     told = ask("log", *options, *shown, "--", path)
     entries = (entry.split() for entry in (told or "").split("\0")[1:])
     return [(commit, names[0] if names else path) for commit, *names in entries]
-
-
-@cache
-def ancestors(commit: str) -> frozenset[str]:
-    """A commit and all that it came from."""
-    found, left = set(), [commit]
-    while left:
-        if (own := left.pop()) not in found:
-            found.add(own)
-            left += parents().get(own, [])
-    return frozenset(found)
 
 
 def checks_of(text: str | None) -> dict[str, Any]:
@@ -128,22 +89,20 @@ def computed_at(path: str) -> frozenset[str]:
     found = set()
     for commit, name in commits_of(path):
         if (text := text_at(commit, name)) is not None:
-            found |= {"".join(parents()[commit][:1])}
-            found |= {full(one) for one in _revisions(json.loads(text).get("computed", []))}
+            revisions = {*_revisions(json.loads(text).get("computed", [])), f"{commit}^"}
+            found |= {ask("rev-parse", "--verify", "-q", f"{one}^{{commit}}") for one in revisions}
     return frozenset(found - {None})
 
 
 @cache
-def full(revision: str) -> str | None:
-    return next((commit for commit in parents() if commit.startswith(revision)), None)
+def is_ancestor(commit: str, other: str) -> bool:
+    return ask("merge-base", "--is-ancestor", commit, other) is not None
 
 
 def came_before(commit: str | None, exhibits: list[str]) -> bool:
     """Whether a commit lies before all numbers of exhibits, given by the paths of their jsons."""
     revisions = {one for path in exhibits for one in computed_at(path)}
-    return not revisions or (
-        commit is not None and all(commit in ancestors(one) for one in revisions)
-    )
+    return all(commit is not None and is_ancestor(commit, one) for one in revisions)
 
 
 def _rows(commit: str, path: str) -> list[dict[str, str]]:
@@ -190,8 +149,8 @@ def jsons(paper, claim):
     return [f"reports/record/paper/{paper}/{name}.json" for name in exhibits]
 
 
-LACKING = lacking()
-needs_history = pytest.mark.skipif(bool(LACKING), reason=LACKING)
+WHOLE = shutil.which("git") and ask("rev-parse", "--is-shallow-repository") == "false"
+needs_history = pytest.mark.skipif(not WHOLE, reason="a git repository with its whole history")
 of_every_paper = pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 
 

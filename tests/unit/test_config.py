@@ -221,7 +221,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
     assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
     made = Plan(Config(), files, "paper")
-    require_printed(made)
+    require_printed(made, "pfnm")
     require_frozen(made, "arena")
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
     unread.with_name("fedavg.yaml").unlink()
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_i
 @pytest.mark.usefixtures("workplace")
 def test_printed_values_and_boards_of_others_are_checked_as_before():
     printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
-    require_printed(printed)
+    require_printed(printed, "fedavg")
     key = FILES["arena"].parts("1", "paper")[0]
     made = Plan(Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
     require_frozen(made, "arena")

@@ -27,7 +27,7 @@ CHOICES = [
     ({"metric": "accuracy", "split": "test"}, "no other split may be"),
     ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
     ({"metric": "accuracy"}, "split"),
-    (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area' or 'half'"),
+    (OFF_TRAIN | {"over": "mean"}, "'end' or 'half'"),
     (None, "say how one is chosen .choose: pooled_train or client_train or server"),
 ]
 SET_ASIDE = [
@@ -44,7 +44,7 @@ CHOSEN = [
         )
         for rule, values, told in SET_ASIDE
     ),
-    (method("pfnm", sigma2=[0.1, 1.0], choose=OFF_TRAIN | {"over": "best"}), "has no rounds"),
+    (method("pfnm", sigma2=[0.1, 1.0], choose=OFF_TRAIN | {"over": "half"}), "has no rounds"),
     (method("scaffold") | {"training": {"name": "adam"}}, "defined with the training sgd only"),
     (method("fednova") | {"training": {"name": "adam"}}, "defined with the training sgd only"),
     (method("ties") | {"training": {"name": "adam"}}, "each client draws its own: set shared_init"),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.significance_ranking import (
     LEVEL,
     NOT_SHOWN,
@@ -126,6 +125,7 @@ def test_holm_groups_and_other_usual_tests_are_those_of_scipy() -> None:
     assert holm([0.01, 0.02, 0.05]) == pytest.approx([0.03, 0.04, 0.05])
     assert holm([0.5, 0.5]) == [1.0, 1.0]
     assert holm([]) == []
+    assert standings({}) == []
     apart = np.zeros((4, 4), bool)
     apart[0, 2] = apart[2, 0] = apart[0, 3] = apart[3, 0] = True
     assert grouped([0, 1, 2, 3], apart) == {0: 1, 1: 1, 2: 2, 3: 2}
@@ -136,16 +136,6 @@ def test_holm_groups_and_other_usual_tests_are_those_of_scipy() -> None:
         assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     few = usual_tests(means[:, :5])  # 2 / 2^5 is above the level whatever was measured
     assert not few["Wilcoxon"].any()
-
-
-def test_a_score_that_is_no_number_or_of_other_trials_is_refused() -> None:
-    lost = noise(0)
-    lost[0, 0] = np.nan
-    with pytest.raises(FedreproError, match="'b' has a score that is not a number"):
-        stand({"a": noise(1), "b": lost})
-    with pytest.raises(FedreproError, match="'b' has scores in other scenarios"):
-        stand({"a": noise(1), "b": noise(0, 5)})
-    assert standings({}) == []
 
 
 @pytest.fixture(scope="module")
@@ -248,16 +238,3 @@ def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_tria
         fixed = np.concatenate(record.fixed, axis=1)
         missed += not found.low <= (fixed[0] - fixed[1]).mean() + 1 <= found.high
     assert missed / 1500 < BOUND
-
-
-@settings(max_examples=5, deadline=None)
-@given(st.permutations(range(6)), st.permutations(["a", "b", "c"]))
-def test_the_order_of_scenarios_and_methods_does_not_matter(
-    rows: list[int], methods: list[str]
-) -> None:
-    scores = {name: noise(at) for at, name in enumerate("abc")}
-    again = standings({name: scores[name][rows] for name in methods})
-    for one, other in zip(standings(scores), again, strict=True):
-        for name in ("method", "group", "not_significantly_different"):
-            assert getattr(one, name) == getattr(other, name)
-        assert one.score.high == pytest.approx(other.score.high)

@@ -23,7 +23,7 @@ from fedrepro.drawings.tables import (
 from fedrepro.numbers.exhibit_files import open_recorded
 from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.run_times import times_of
-from fedrepro.numbers.trial_statistics import as_shown, with_pairs
+from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.planning.config import load_exhibits
 from fedrepro.record.record_results import record
 from fedrepro.stages.figures_and_pages import redraw
@@ -107,40 +107,6 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
-RIVALS = [
-    {"name": "uniform_ensemble", "label": "U"},
-    {"name": "average", "label": "A", "paired_with": "U"},
-]
-FEW = {"trials": 5, "trials_of": {"A": 2}}
-
-
-def test_a_pair_is_marked_and_its_mean_is_the_others_and_the_difference_within_trials():
-    exhibit = small(methods=RIVALS, paired=True, **FEW)
-    assert exhibit.caption.startswith("a caption A, with 2 trials, is shown as U over all 5 plus")
-    elsewhere = ("U", "accuracy", [0.1] * 5, {"clients": 4})
-    rows = ("U", "accuracy", U, TWO), ("A", "accuracy", [0.8, 0.75], TWO), elsewhere
-    first, second, _ = shown(*rows)
-    assert (first["paired_mean"], first["paired_with"]) == (None, "")
-    assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
-    assert (second["paired_with"], second["mean"]) == ("U", pytest.approx(0.775))
-    rows = ("U", "hidden_units", [50] * 5, TWO), ("A", "hidden_units", [9, 9], TWO)
-    assert shown(*rows)[1]["paired_mean"] is None
-    rows = ("U", "accuracy", U, TWO | {"round": None}), ("A", "accuracy", [0.4, 0.3], TWO | THIRD)
-    assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
-
-
-def shown(*given):
-    """Rows of (method, metric, values, place), with what is paired."""
-    rows = []
-    for method, metric, values, place in given:
-        told = {"method": method, "metric": metric, "split": "test", "setting": method, "sd": 0.1}
-        told |= {"mean": sum(values) / len(values), "trials": len(values)}
-        rows.append(place | told | {"by_trial": " ".join(map(str, values))})
-    pairs = small(methods=RIVALS, paired=True, **FEW).pairs
-    return with_pairs(rows, list(place), pairs)
-
-
-TWO, THIRD, U = {"clients": 2}, {"round": 3}, [0.9, 0.8, 0.5, 0.5, 0.5]
 
 
 def files_of(key, reports="reports/record/tiny"):

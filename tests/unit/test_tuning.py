@@ -23,7 +23,6 @@ from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_files import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.numbers.exhibit_files import describe
 from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
@@ -249,12 +248,6 @@ def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_sp
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
     assert folder != plan.run(replace(run, tune=None), TrialBlock(0, 1))
-    methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
-    file = file_of(dataset=DIGITS, partition={"name": "iid"}, methods=methods)
-    plan = Plan(Config(), {"small": file}, "quick")
-    plain, with_tune = describe(plan.exhibit("small/x"), plan, file)["methods"]
-    assert "tune" not in plain
-    assert with_tune["tune"].startswith("tune;v1;epochs~5+examples~80")
 
 
 def computed(made, folder):

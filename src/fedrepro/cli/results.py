@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -100,17 +99,16 @@ def _compare_methods(
     from fedrepro.numbers import results_table as tables
 
     frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
-    names = tables.sides(frame, one, other)
     rows = []
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
         place = ": ".join(filter(None, (row["exhibit"], tables.point_words(row))))
         labels = tuple(row[side] for side in tables.SIDES)
-        place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
+        place += "" if labels == (one, other) else f" ({labels[0]} and {labels[1]})"
         rows.append((place, *numbers, ends, str(row["trials"])))
-    show(("where", *names, "difference", "95 % interval", "trials"), rows)
-    say(tables.paired_verdict(frame, metric, names))
+    show(("where", one, other, "difference", "95 % interval", "trials"), rows)
+    say(tables.paired_verdict(frame, metric, one, other))
 
 
 def results(
@@ -119,8 +117,6 @@ def results(
     method: Annotated[str, typer.Option(help="its label, or its name")] = "",
     metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
     split: Annotated[str, typer.Option(help="on which examples, such as test")] = "",
-    sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
-    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Reports = REPORTS,
 ) -> None:
@@ -128,8 +124,8 @@ def results(
     from fedrepro.numbers import results_table as tables
     from fedrepro.numbers.exhibit_tables import csv_text
 
-    asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit, "sort": sort}
-    collected = tables.results(scale, wide=wide, reports=reports, **asked)
+    asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit}
+    collected = tables.results(scale, reports=reports, **asked)
     for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:
@@ -153,10 +149,6 @@ def recommend(
     starts: Annotated[
         Literal["one", "different"], typer.Option(help="of your clients' training")
     ] = "one",
-    only_models: Annotated[
-        bool,
-        typer.Option("--only-models", help="clients send models and how many examples they have"),
-    ] = False,
     scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
     reports: Annotated[Path, typer.Option(help="folder of the leaderboard")] = RECORD,
 ) -> None:
@@ -165,51 +157,32 @@ def recommend(
     `starts` says whether clients begin to train from one initialisation or from different ones, and
     `scale` which size of runs (tiny, quick or paper) the leaderboard compares.
     """
-    from fedrepro.numbers.leaderboard import VERIFIED
     from fedrepro.numbers.recommendation import LINES, Situation
     from fedrepro.numbers.recommendation import recommend as recommended
 
-    wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
+    wanted = Situation(clients, skew, exchanges, public == "images", starts == "one")
     found = recommended(wanted, reports / scale)
     say(f"Nearest in the leaderboard {found.board}:")
     say(*(f"  {place}  {scenario}" for place, scenario in enumerate(found.scenarios, 1)))
     if found.doublings:
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case.")
     heads, rows = [str(place) for place, _ in enumerate(found.scenarios, 1)], []
-    chosen = {choice.method for choice in found.choices}
-    lines = [line for line in found.lines if line.method not in chosen]
-    for entry in (*found.choices, *lines):
-        taken, costs = entry.method in chosen, entry.costs
-        by_others = costs.get("computed") == VERIFIED
-        spent = (f"{costs['bytes_up']:.1f} ×", f"{costs['exchanges']:.0f}") if taken else ("", "")
-        shares = ("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy)
-        name = f"{entry.method} ({VERIFIED})" if by_others else entry.method
+    remarks = []
+    if not found.methods["chosen"].any():
+        remarks.append("No method of the leaderboard makes do with that.")
+    for entry in found.methods.reset_index().to_dict("records"):
+        name, chosen = entry["method"], entry["chosen"]
+        costs = f"{entry['bytes_up']:.1f} ×", f"{entry['exchanges']:.0f}"
+        shares = (f"{100 * share:.1f}" for share in entry["accuracies"])
         # FedAvg is 0 and pooled training 1 by definition: their intervals say nothing
-        exact = entry.method in LINES[1:]
-        score = (f"{entry.score:.2f}", "–" if exact else f"{entry.low:.2f} to {entry.high:.2f}")
-        rows.append((entry.kind if taken else "to compare", name, *score, *shares, *spent))
+        ends = "–" if name in LINES[1:] else f"{entry['low']:.2f} to {entry['high']:.2f}"
+        score = f"{entry['score']:.2f}", ends, *shares
+        kind = entry["class"] if chosen else "to compare"
+        rows.append((kind, name, *score, *(costs if chosen else ("", ""))))
+        if chosen and isinstance(sent := entry.get("clients_also_send"), str):
+            remarks.append(f"{name}: clients also send {sent}.")
     show(("class", "method", "score", "95 %", *heads, "sent", "asked"), rows)
-    if not found.choices:
-        say("No method of the leaderboard makes do with that.")
-    for entry in found.choices:
-        if isinstance(sent := entry.costs.get("clients_also_send"), str):
-            say(f"{entry.method}: clients also send {sent}.")
-        elif "client and class" in str(entry.costs.get("sees")):
-            say(f"{entry.method}: clients also send how many examples of each class they have.")
-    for name, run in found.partly.items():
-        say(f"{name} has no place: it was run in {run} of these {len(heads)} scenarios.")
-    if found.best_client_leads:
-        say("The best client alone, by validation, has a higher score than every one model above.")
-    elif found.single_models and not found.beats_best_client:
-        say("No single model is shown to score above the best client alone, by validation.")
-    for entry in found.more:
-        networks = entry.costs["networks"]
-        predict = "one network predicts" if networks == 1 else f"{networks:.0f} networks predict"
-        say(
-            f"With more exchanges {entry.method} has a score of {entry.score:.2f}. It asks "
-            f"{entry.costs['exchanges']:.0f} times and takes {entry.costs['bytes_up']:.1f} times "
-            f"the bytes, and {predict}."
-        )
+    say(*remarks, *filter(None, [found.remark]))
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
         "interval over trials, which says nothing of other data. Below a scenario's number: test "

@@ -70,16 +70,16 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
 
 
 SPLIT = "server_validation"  # whose accuracy decides a race
-Over = Literal["end", "best", "area", "half", "race"]
+Over = Literal["end", "half", "race"]
 
 
 @dataclass(frozen=True)
 class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
-    over: whether the metric is taken at the end of a run, in the best round, on average over rounds
-    (`area`), over the second `half` of the rounds that all settings ran, or at the last comparison
-    of successive halving. need: the data that the rule uses, such as server_validation.
+    over: whether the metric is taken at the end of a run, on average over the second half of the
+    rounds that all settings ran, or at the last comparison of successive halving. need: a name of
+    the data that the rule uses, such as server_validation.
     """
 
     name: str

@@ -95,7 +95,6 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         "scenario": _scenario(exhibit),
         "cases": list(dict.fromkeys(p.values[CASE] for p in exhibit.points if CASE in p.values)),
         "columns": {"points": exhibit.swept, "settings": exhibit.shown},
-        "sweep": {name: list(values) for name, values in settings.sweep.items()},
         "trials": settings.trials,
         "seed": plan.config.seed,
         "methods": [_method(exhibit, measure) for measure in exhibit.measures],
@@ -164,7 +163,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Return {"dataset", "partition" and so on: {"name": name, "values": parameters as texts}}."""
+    """Return {kind, such as "dataset": {"name": name, "values": parameters as texts}}."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         specs = [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]
@@ -182,43 +181,23 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
     meta = measure.spec.component.meta
-    own = [(p, m) for p in exhibit.points for m in p.measures if m.label == measure.label]
-    # case -> the method in its parameters there, where a case has one of its own
-    of_case = {str(p.values[CASE]): m.spec.resolved for p, m in own if m.spec != measure.spec}
-    # what it changes of the local training; values of a sweep stand in one text
-    training: dict[str, dict[str, None]] = {}
-    for key, value in (pair for setting in measure.settings for pair in setting.training):
-        training.setdefault(key, {})[render(value)] = None
-    chosen = measure.choose if measure.chosen else None
     return {
         "label": measure.label,
         "name": measure.spec.name,
-        "about": measure.spec.component.doc,
         "kind": meta["kind"],
         "token": measure.spec.token,
         "resolved": measure.spec.resolved,
-        "of_case": of_case,
-        "training": {key: ", ".join(texts) for key, texts in training.items()},
         "reference": measure.reference,
         "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
         "sends": meta["sends"],
-        "swept": ", ".join(measure.chosen) if measure.chosen else None,
         "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
-        "choice": chosen and chosen.name,
-        "criterion": chosen and chosen.words,
-        "shown": list(measure.show),
-        "values": {
-            key: list(dict.fromkeys(setting[key] for setting in measure.settings))
-            for key in measure.show
-        },
-        "cases": list(dict.fromkeys(p.values[CASE] for p, _ in own if CASE in p.values)),
-        **({"tune": measure.tune.resolved} if measure.tune else {}),
+        "criterion": measure.choose.words if measure.choose and measure.chosen else None,
     }
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """List what runs used: {kind, such as "method": names with version and parameters}."""
+    """List what runs used: {kind: names with version and parameters}."""
     by_kind: dict[str, set[str]] = {}
     for listing in (source["resolved"] for source in sources if "resolved" in source):
         for kind, resolved in listing.items():
@@ -385,7 +364,5 @@ def read_claims(path: Path) -> str:
     json_path = path.with_suffix(".json")
     about = read_json(json_path, {"files": dict})
     if about.get("paper") != path.parent.name:
-        raise corrupt_file_error(
-            json_path, f"it does not describe the claims of {path.parent.name}"
-        )
+        raise corrupt_file_error(json_path, f"it is not on the claims of {path.parent.name}")
     return read_checked(path, str(about["files"].get(".csv")), json_path).decode()

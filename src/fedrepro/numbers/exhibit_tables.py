@@ -1,28 +1,28 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
 `numbers` has a row per combination of swept parameters, method, metric and split, `choice` per
-combination of parameter values that was tried: what selected one, and its results.
+combination of parameter values that was tried: what selected one, and its results. One is selected
+by a mean over trials, never by test data: a `SelectionRule` declares whether of a metric at the
+end, over the second half of all rounds, or in the last round where all compete (`race`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
-from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import TIE_DIGITS, SelectionRule, rungs
+from fedrepro.core.metrics import LEADING, OF_ROUNDS, all_metrics, metrics_of
 from fedrepro.core.params import Value, render
-from fedrepro.numbers.setting_selection import (
-    CHOICE,
-    STOPPED,
-    candidates,
-    select_setting,
-    selection_rows,
-)
 from fedrepro.numbers.trial_statistics import (
     BESIDE,
     CLIENTS_SD,
@@ -32,14 +32,16 @@ from fedrepro.numbers.trial_statistics import (
     by_metric,
     is_final,
     last_series,
+    mean,
     of_setting,
     over_clients,
     over_trials,
+    sd,
     select_node,
     tidy_rows,
     with_pairs,
 )
-from fedrepro.planning.exhibit_methods import Setting
+from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.figure_interface import CASE
 from fedrepro.planning.figure_interface import ROUND as ROUND
 from fedrepro.planning.plan import Exhibit, Run
@@ -49,14 +51,20 @@ if TYPE_CHECKING:
 
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
+CHOICE = (
+    *("method", "setting", "parameter", "value", "criterion", "criterion_mean", "criterion_sd"),
+    *("test_mean", "test_sd", "hidden_units", "parameters", "chosen"),
+)
+TEST = ("accuracy", "test")
+STOPPED = ("stopped_at", "")
+PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenario
+Curve = Sequence[tuple[float, float]]  # rounds done, value
+Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
+Ends = Mapping[str, tuple[bool, bool]]
 
 
 class Summary(NamedTuple):
-    """The two csv tables of a figure or table; its swept parameters are the first columns of each.
-
-    numbers: a row per method, metric and split of examples. choice: a row per tried parameter
-    values of a method, with the result that selected one of them; it is written as a .choice.csv.
-    """
+    """The tables `numbers` and `choice`, whose first columns are the swept parameters."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -86,11 +94,10 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
+    """Compute the tables of a figure or table from metrics of its runs.
 
     `files` are the paths of these metrics; drawings may read other files in their folders. With
-    `allow_all_failed` a method that failed with all parameter values lacks a result; else
-    FedreproError is raised.
+    `allow_all_failed` a method may have failed with all parameter values; else that is an error.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -101,10 +108,8 @@ def summarise(
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
         for measure, values, group in groups:
             trials, runs = point.trials[measure.label], {}
-            place = {
-                **point.values,
-                **dict(zip(measure.show, map(cell_value, values), strict=True)),
-            }
+            own = zip(measure.show, map(cell_value, values), strict=True)
+            place = {**point.values, **dict(own)}
             by_setting: dict[Setting, pd.DataFrame] = {}
             shown: dict[Run, pd.DataFrame] = {}
             for s in group:
@@ -205,3 +210,224 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
         parts.append(rows.filter(mask))
     whole = pa.concat_tables(parts, promote_options="permissive")
     return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])
+
+
+# -------------------------------------------------------- the choice of one setting of a sweep
+
+
+class Candidate(NamedTuple):
+    """Parameter values with their final metrics, and the number that selects them in each trial."""
+
+    series: Series
+    criterion: Sequence[float] = ()
+
+    @property
+    def stopped(self) -> float | None:
+        """Return the round in which successive halving stopped these values; None if never."""
+        return next(iter(self.series.get(STOPPED, ())), None)
+
+
+def candidates(
+    rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
+) -> dict[Setting, Candidate]:
+    """Return {parameter values: their metrics, and the numbers by which they are compared}.
+
+    `rows` are their measurements, `measure` has the rule. `where` names the point in errors.
+    """
+    race, choice = measure.measured(list(rows)).race, measure.choose
+    half = choice is not None and choice.over == "half"
+    last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
+    by_setting = {}
+    for setting, judged in rows.items():
+        series = by_metric(judged[is_final(judged)], setting.token, trials, where)
+        criterion: Sequence[float] = ()
+        if choice and measure.chosen:
+            if race:  # the last rung that it came to in all trials
+                due = judged[judged["round"].isin(rungs(race))]
+                counts = due.groupby("round")["trial"].nunique()
+                judged = due[due["round"] == counts.index[counts == counts.max()].max()]
+            elif math.isfinite(last):
+                judged = judged[judged["round"].between(last / 2, last) | is_final(judged)]
+            criterion = criterion_of(judged, series, choice, setting, trials, where)
+        by_setting[setting] = Candidate(series, criterion)
+    return by_setting
+
+
+def criterion_of(
+    rows: pd.DataFrame,
+    series: Series,
+    choice: SelectionRule,
+    setting: Setting,
+    trials: int,
+    where: str,
+) -> Sequence[float]:
+    """Return the number by which parameter values are selected, in each trial; NaN if one failed.
+
+    `rows` are measurements in rounds, `series` final values. FedreproError is raised if both lack
+    the metric.
+    """
+    metric, split = choice.metric, choice.split
+    if (FAILED, "") in series:  # in some trial
+        return [math.nan] * trials
+    ends = series.get((metric, split), ())
+    values: Sequence[float] = ends
+    if choice.over != "end":
+        wanted = (rows["metric"] == metric) & (rows["split"] == split) & ~is_final(rows)
+        done = rows[wanted].sort_values(["trial", "round"], kind="stable")
+        by_trial = (done[done["trial"] == trial] for trial in range(trials))
+        curves = [[*zip(own["round"], own["value"].astype(float), strict=True)] for own in by_trial]
+        value_of = area_of if choice.over == "half" else lambda curve: curve[-1][1]
+        values = [value_of(c) for c in curves] if all(curves) else ()
+        # it diverged, perhaps before any round was measured
+        if not all(map(math.isfinite, ends)):
+            values = [math.nan] * len(ends)
+    if not values:
+        when = "" if choice.over == "end" else " in single rounds"
+        raise FedreproError(
+            f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which "
+            f"its metrics lack; delete them and start again, so that '{setting.name}' is "
+            f"measured on {split}"
+        )
+    return values
+
+
+def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
+    """Return the last round that all parameter values but diverged ones ran; inf if none."""
+    last = []
+    for frame in rows:
+        asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
+        done = asked[~is_final(asked)]
+        if len(done) and bool(asked["value"].notna().all()):
+            last.append(float(done.groupby("trial")["round"].max().min()))
+    return min(last, default=math.inf)
+
+
+def area_of(curve: Curve) -> float:
+    """Return a curve's mean height over rounds, by trapezoids."""
+    length = curve[-1][0] - curve[0][0]
+    under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
+    return under / length if length else curve[0][1]
+
+
+def select_setting(
+    settings: Mapping[Setting, Candidate],
+    measure: ExhibitMethod,
+    where: str,
+    allow_all_failed: bool = False,
+) -> Setting:
+    """Return the parameter values with the best mean over trials; ties go to the first.
+
+    Failed ones (their number is not finite) and stopped ones do not count. If all failed, the first
+    are returned with `allow_all_failed`, else an error names `where`.
+    """
+    assert measure.choose is not None
+    choice = measure.choose
+    sign = all_metrics()[choice.metric].better
+    means = {s: mean(one.criterion) for s, one in settings.items() if one.stopped is None}
+    able = {s: sign * round(v, TIE_DIGITS) for s, v in means.items() if math.isfinite(v)}
+    if able:
+        return max(able, key=able.__getitem__)
+    if allow_all_failed and means:
+        return next(iter(means))
+    raise FedreproError(
+        f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
+        f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
+        "diverged: try other settings"
+    )
+
+
+def selection_rows(
+    settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
+    assert measure.choose is not None
+    for setting, candidate in settings.items():
+        criterion, test = candidate.criterion, candidate.series.get(TEST, ())
+        shown = {"test_mean": test}
+        shown |= {
+            key: candidate.series.get((key, ""), ()) for key in ("hidden_units", "parameters")
+        }
+        yield {
+            "method": measure.label,
+            "setting": setting.token,
+            "parameter": ", ".join(measure.chosen),
+            "value": ", ".join(render(setting[key]) for key in measure.chosen),
+            "criterion": measure.choose.name,
+            "criterion_mean": mean(criterion),
+            "criterion_sd": sd(criterion),
+            "test_sd": sd(test),
+            **{key: mean(values) if values else None for key, values in shown.items()},
+            "chosen": "true" if setting == chosen else "false",
+            STOPPED[0]: candidate.stopped,
+        }
+
+
+def chosen_of(tried: pd.DataFrame) -> list[int]:
+    """Return the indices of the selected combinations of parameters in `tried`, a .choice.csv."""
+    if not len(tried):  # no method has several settings: there are no columns either
+        return []
+    return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
+
+
+def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
+    """Return per chosen row {parameter: (is lowest, is highest of its grid)}, of numbers that vary.
+
+    `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows.
+    """
+    ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
+    names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
+    for at, name in enumerate(names):
+        try:
+            numbers = [float(str(value).split(", ")[at]) for value in tried["value"]]
+        except ValueError:
+            continue
+        if len(set(numbers)) > 1:
+            for row, own in zip(chosen, ends, strict=True):
+                own[name] = numbers[row] == min(numbers), numbers[row] == max(numbers)
+    return list(ends)
+
+
+def ends_in_words(choices: Sequence[Ends]) -> str:
+    """Write how often each parameter's selected value was the lowest or highest of its grid."""
+    texts = []
+    for name in dict.fromkeys(name for ends in choices for name in ends):
+        found = [ends[name] for ends in choices if name in ends]
+        low, high = (sum(ends[side] for ends in found) for side in (0, 1))
+        texts.append(f"{name}: lowest in {low}, highest in {high} of {len(found)}")
+    return "; ".join(texts)
+
+
+def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
+    """Return per scenario {(split, parameter values): final accuracies, (T,) over T trials}."""
+    rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
+    rows = rows[rows["client"].isna()]
+    place = [name for name in rows.columns if name.startswith(PLACE)]
+    scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
+    index: list[Any] = [scenarios, "trial"]
+    table = rows.pivot_table(values="value", index=index, columns=["split", "setting"])
+    tables = (there for _, there in table.groupby(level=0))
+    return [dict(zip(there.columns, there.to_numpy().T, strict=True)) for there in tables]
+
+
+def in_each_trial(
+    tried: pd.DataFrame, scenarios: Sequence[Accuracies]
+) -> tuple[list[int], np.ndarray]:
+    """Select parameter values in each trial by validation accuracy, not once for all trials.
+
+    `tried` are a method's rows of a .choice.csv. Of `scenarios`, accuracies of every trial in each
+    scenario that the method ran in, the one whose means are those of `tried` is used; FedreproError
+    is raised if there is none. Return (indices in `tried` of the selected rows, their test
+    accuracies, float64 (T,)).
+    """
+    settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
+    for there in scenarios:
+        lost = np.full_like(next(iter(there.values())), np.nan)
+        judged = np.array([there.get(("client_validation", s), lost) for s in settings])
+        if np.allclose(judged.mean(axis=1), means, rtol=0, atol=1e-8, equal_nan=True):
+            best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0).tolist()
+            reached = [there.get(("test", settings[at]), lost)[t] for t, at in enumerate(best)]
+            return best, np.array(reached)
+    raise FedreproError(
+        f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv names: "
+        "make the exhibit again"
+    )

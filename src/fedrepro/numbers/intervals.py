@@ -179,17 +179,13 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     return Interval(first(middle <= 0), low, high)
 
 
-def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Return Pearson's correlation of `one` and `other`, (n,), with Fisher's interval.
-
-    `means` is how many means, such as of groups, were subtracted: each costs a degree of freedom.
-    """
-    count = len(one) - (means - 1)
-    if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:
+def correlation(one: Array, other: Array, confidence: float) -> Interval:
+    """Return Pearson's correlation of `one` and `other`, (n,), with Fisher's interval."""
+    if len(one) < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return Interval(math.nan, -1.0, 1.0)
     from scipy.special import ndtri
 
     r = float(np.corrcoef(one, other)[0, 1])
     z = math.atanh(min(max(r, -0.999999), 0.999999))
-    width = float(ndtri((1 + confidence) / 2)) / math.sqrt(count - 3)
+    width = float(ndtri((1 + confidence) / 2)) / math.sqrt(len(one) - 3)
     return Interval(r, math.tanh(z - width), math.tanh(z + width))

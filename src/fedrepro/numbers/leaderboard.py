@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.setting_selection import (
+from fedrepro.numbers.exhibit_tables import (
     Accuracies,
     Ends,
     chosen_of,
@@ -69,13 +69,11 @@ class BoardScenario:
         return f"{self.data}, {self.case}, {self.clients} clients"
 
 
-@dataclass(frozen=True)
-class MethodResult:
+class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy: on test examples, (T,) over trials. in_each_trial: the same with parameter values
-    selected in every trial. tried: from how many `setting` was selected. ends: whether selected
-    values are at an end of their grid.
+    accuracy: on test examples, (T,) over trials. tried: from how many `setting` was selected.
+    in_each_trial: accuracy with values selected in every trial. ends: of the values' grids.
     """
 
     accuracy: np.ndarray
@@ -90,9 +88,8 @@ class MethodResult:
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class, such as "one model". sees: the information that it needs of clients. sends: the
-    messages that it needs. chosen_by: the rule that selects its parameter values. computed: HERE,
-    or if it was submitted VERIFIED (recomputed here with equal bytes) or REPORTED.
+    kind: its class. sees, sends: what it needs of clients. chosen_by: the rule that selects its
+    parameter values. computed: HERE, or if submitted VERIFIED (with equal bytes here) or REPORTED.
     """
 
     label: str
@@ -100,7 +97,7 @@ class Method:
     sees: str
     sends: str
     chosen_by: str
-    computed: str = HERE
+    computed: str
 
 
 @dataclass(frozen=True)
@@ -150,22 +147,18 @@ class BoardRow:
     """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
 
     drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
-    unranked_reason: empty if ranked. scenes: scenarios of the score. each_trial: the score with
-    parameter values selected in each trial. ahead: in how many scenarios it is above the best
-    client.
+    unranked_reason: empty if ranked. scenes: scenarios of the score. runs, failed: how many trials.
     """
 
     method: Method
     starts: str
     data: str
-    drawn: str = ""
-    unranked_reason: str = ""
-    scenes: Sequence[BoardScenario] = ()
-    failed: int = 0
-    runs: int = 0
+    drawn: str
+    unranked_reason: str
+    scenes: Sequence[BoardScenario]
+    failed: int
+    runs: int
     standing: Standing | None = None
-    each_trial: float | None = None
-    ahead: int | None = None
 
 
 def board_data(
@@ -174,8 +167,7 @@ def board_data(
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
     `entered` has submitted tables, each with VERIFIED or REPORTED. Raise FedreproError if a table
-    lacks FedAvg, the pooled model or the best client, is of other data than the leaderboard, or has
-    another method's label.
+    lacks a method to compare with, is of other data, or has another method's label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -205,17 +197,13 @@ def board_data(
             elif not there:
                 continue
             entries[scene] = there | by_label
-            for description in part.about["methods"]:
-                label = description["label"]
-                if label in by_label and (scene.starts, label) not in methods:
-                    methods[scene.starts, label] = Method(
-                        label,
-                        _class(description, by_label[label].costs),
-                        "; ".join(description["needs"].values()) or NOTHING_MORE,
-                        description.get("sends") or "",
-                        description.get("criterion") or "",
-                        computed,
-                    )
+            for said in part.about["methods"]:
+                if (label := said["label"]) in by_label:
+                    kind = _class(said, by_label[label].costs)
+                    sees = "; ".join(said["needs"].values()) or NOTHING_MORE
+                    sends, chosen_by = (said.get(key) or "" for key in ("sends", "criterion"))
+                    one = Method(label, kind, sees, sends, chosen_by, computed)
+                    methods.setdefault((scene.starts, label), one)
     return BoardData(board, entries, methods)
 
 
@@ -228,17 +216,16 @@ def _scenes(
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
-        results = {}
+    for place, rows in part.numbers.groupby(["case", "clients"], sort=False):
+        case, clients = str(place[0]), int(str(place[1]))
+        results, own_tried = {}, tried
+        if len(tried):  # else it has no columns either
+            own_tried = tried[(tried["case"] == case) & (tried["clients"] == clients)]
         for label, own in rows.groupby("method", sort=False):
             if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
-                place = {"case": case, "clients": clients, "method": label}
-                tried_of = tried
-                for column, value in place.items() if len(tried) else ():
-                    tried_of = tried_of[tried_of[column] == value]
-                results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
-        clients = int(rows["clients"].iloc[0])
-        yield BoardScenario(STARTS[not shared], title, str(case), clients, name), results
+                of_method = own_tried[own_tried["method"] == label] if len(tried) else tried
+                results[str(label)] = _entry(own, of_method, accuracies, each_trial)
+        yield BoardScenario(STARTS[not shared], title, case, clients, name), results
 
 
 def _entry(
@@ -300,21 +287,8 @@ def _class_rows(
     scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
     several = units >= FEWEST
-    ranked = all(method.kind != "reference" for method in methods.values())
-
-    def ranking(labels: Sequence[str]) -> list[Standing]:
-        """Rank the methods `labels` by tests of all pairs of them and the best client."""
-        names = [*sorted(labels), line]
-        scores = {name: ground.score_table(scenes, name, data) for name in names}
-        usual: dict[str, np.ndarray] = {}
-        if several and ranked:
-            means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
-            other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
-            usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
-        own = {label: scores[label] for label in labels}
-        compared = several and ranked
-        return standings(own, scores[line], units=several, ranked=compared, usual=usual)
-
+    bounds = any(method.kind == "reference" for method in methods.values())
+    ranked = several and not bounds
     drawn = ("data sets" if data == ALL else "scenarios") + " and trials" if several else "trials"
     rows: dict[str, BoardRow] = {}
     for label, method in methods.items():
@@ -323,51 +297,39 @@ def _class_rows(
             continue
         scored = [scene for scene in scenes if scene in own]
         runs = np.concatenate([entries[scene][label].accuracy for scene in own])
-        failed, reason = int((~np.isfinite(runs)).sum()), ""
+        failed = int((~np.isfinite(runs)).sum())
+        reasons = ["reported by others, not verified"] if method.computed == REPORTED else []
         if failed:
-            reason = f"{failed} of {len(runs)} runs failed"
+            reasons.append(f"{failed} of {len(runs)} runs failed")
         elif len(scored) < len(scenes):
-            reason = f"run in {len(scored)} of {len(scenes)} scenarios"
+            reasons.append(f"run in {len(scored)} of {len(scenes)} scenarios")
         elif not scenes:
-            reason = "no scenario has a score"
+            reasons.append("no scenario has a score")
+        reason = "; ".join(reasons)
         rows[label] = BoardRow(method, starts, data, drawn, reason, scored, failed, len(runs))
-    reported = [label for label in rows if methods[label].computed == REPORTED]
-    whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
-    for label in reported:
-        row, remark = rows[label], "reported by others, not verified"
-        if not row.unranked_reason:
-            (would,) = (one for one in ranking([*whole, label]) if one.method == label)
-            remark += f"; it would have score {would.score.value:.2f}"
-            if several and ranked:
-                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                remark += f"and be {would.verdict} against {line}"
-        remark = "; ".join(filter(None, (remark, row.unranked_reason)))
-        rows[label] = replace(row, unranked_reason=remark)
-    placed = []
-    for standing in ranking(whole) if whole else ():
-        label = standing.method
-        pairs = [[ground.scores(scene, m).mean() for m in (label, line)] for scene in scenes]
-        each_trial = ground.score_table(scenes, label, data, each_trial=True)
-        placed.append(
-            replace(
-                rows.pop(label),
-                standing=standing,
-                each_trial=float(each_trial.mean()),
-                ahead=sum(own > other for own, other in pairs),
-                unranked_reason="" if ranked else "a bound, which has no rank",
-            )
-        )
+    whole = sorted(label for label, row in rows.items() if not row.unranked_reason)
+    # all pairs of these and the best client are tested
+    scores = {name: ground.score_table(scenes, name, data) for name in (*whole, line) if whole}
+    usual: dict[str, np.ndarray] = {}
+    if ranked and whole:
+        names = [*whole, line]
+        means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
+        other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
+        usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
+    own_scores = {label: scores[label] for label in whole}
+    found = standings(own_scores, scores.get(line), units=several, ranked=ranked, usual=usual)
+    why = "a bound, which has no rank" if bounds else ""
+    placed = [replace(rows.pop(s.method), standing=s, unranked_reason=why) for s in found]
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's `rows` as a data frame: method, score, ranks, tests, costs, …."""
-    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]))
 
 
-def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    others = any(row.method.computed != HERE for row in rows)
-    return table if others else table.drop(columns="computed")
+def _whose(table: pd.DataFrame) -> pd.DataFrame:
+    return table if set(table["computed"]) - {HERE} else table.drop(columns="computed")
 
 
 def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
@@ -377,6 +339,11 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
     tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
     beside = standing if label != ground.board.line else None
+    each_trial = ahead = None
+    if standing:
+        each_trial = ground.score_table(row.scenes, label, row.data, each_trial=True).mean()
+        gaps = [ground.scores(s, label) - ground.scores(s, ground.board.line) for s in row.scenes]
+        ahead = sum(gap.mean() > 0 for gap in gaps) if beside else None
     place = {"starts": row.starts, "data": row.data, "class": row.method.kind}
     reached: dict[str, float | None] = {}
     for s, there in ground.entries.items():
@@ -389,12 +356,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "method": label,
         "computed": row.method.computed,
         **_ends("score", standing, "score"),
-        "score_each_trial": row.each_trial,
+        "score_each_trial": each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
         **_ends(f"above_{line}", beside, "above"),
         **_ends(f"above_{line}_trials", beside, "above_trials", ENDS[1:]),
-        "scenarios_above": row.ahead if beside else None,
+        "scenarios_above": ahead,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",
         "drawn_again": row.drawn,
@@ -424,7 +391,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
     Bytes are in units of one upload of all clients' models. To select, the server sends all clients
-    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange;
+    all candidates (of an ensemble, its networks once) and gets accuracies in one more exchange;
     several exchanges are repeated per candidate. To find the best client all models go to all.
     """
     entries = ground.entries[scene]
@@ -483,7 +450,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     columns = [*PLACE, "method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting"]
     table = pd.DataFrame(records, columns=columns)
     whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
-    return _whose(table.assign(computed=whose), rows)
+    return _whose(table.assign(computed=whose))
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:

@@ -198,8 +198,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
     if not names:
         return {}
     deviations = np.concatenate([np.logaddexp(0, belief[name].ravel()) for name in names])
-    quantiles = np.quantile(deviations, list(QUANTILES.values()))
-    return dict(zip(QUANTILES, quantiles.tolist(), strict=True))
+    return {name: float(np.quantile(deviations, share)) for name, share in QUANTILES.items()}
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.numbers.leaderboard import (
-    ALL,
-    CLASSES,
-    COSTS_TOLD,
-    NOTHING_MORE,
-    REPORTED,
-    SEVERAL,
-    STARTS,
-)
-from fedrepro.numbers.significance_ranking import standings
+from fedrepro.numbers.leaderboard import ALL, CLASSES, COSTS_TOLD, REPORTED, SEVERAL, STARTS
+from fedrepro.numbers.significance_ranking import Standing, standings
 from fedrepro.planning.exhibit_config import SCALES
 from fedrepro.planning.figure_interface import is_number
 
@@ -36,10 +27,9 @@ IID_ALPHA = 10.0
 UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
 ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
 PLACE = ["data", "case", "clients"]
-LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
-# what a method may see where clients send nothing but models and how many examples they have
-SAYS = ("sees", "clients_also_send")
-WITH_MODELS = {"", NOTHING_MORE, *(NEEDS[n] for n in ("example_counts", "start", "public_inputs"))}
+PAPER = "arena"  # the leaderboards' folder
+BEST_CLIENT = "best client"
+LINES = (BEST_CLIENT, "FedAvg", "pooled training")  # what the others are read against
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class Situation:
 
     skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. public:
     whether the server has images of another data set. one_start: whether all clients began from the
-    same weights. only_models: whether they send nothing but models, and numbers of examples.
+    same weights.
     """
 
     clients: int
@@ -56,7 +46,6 @@ class Situation:
     exchanges: int = 1
     public: bool = False
     one_start: bool = True
-    only_models: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "skew", self.skew.lower())
@@ -71,64 +60,21 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class RecommendedMethod:
-    """A method with its mean score and 95 % interval in the scenarios nearest to a federation.
-
-    accuracy: in each scenario, NaN where it was not run. costs: columns of the leaderboard by name.
-    """
-
-    kind: str
-    method: str
-    score: float
-    low: float
-    high: float
-    accuracy: Sequence[float]
-    costs: Mapping[str, object]
-
-
-@dataclass(frozen=True)
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: the `distance` of these scenarios from the federation, in powers of two. choices:
-    methods of each class that no test separates from its best. lines: the baselines LINES. more:
-    methods that score higher by more exchanges. partly: {method that was not run in all scenarios:
-    in how many}. beats_best_client: methods with one model that score above the best client by more
-    than chance, over trials. board: the leaderboard's key.
+    board: the leaderboard's key. doublings: the `distance` of these scenarios from the federation,
+    in powers of two. methods: by name, those of each class that were run in all scenarios and that
+    no test separates from its best, then the baselines LINES: columns of the leaderboard, mean
+    `score` with its 95 % interval (`low`, `high`), `accuracies`, and whether it is `chosen`.
+    remark: a sentence on the best client, if no single model is above it by more than chance.
     """
 
+    board: str
     scenarios: Sequence[str]
     doublings: float
-    choices: Sequence[RecommendedMethod]
-    lines: Sequence[RecommendedMethod]
-    more: Sequence[RecommendedMethod]
-    partly: Mapping[str, int]
-    beats_best_client: frozenset[str]
-    board: str
-
-    @property
-    def best_client_leads(self) -> bool:
-        """Return whether the best client's own model scores above all recommended single models."""
-        line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
-        return bool(self.single_models) and line > max(one.score for one in self.single_models)
-
-    @property
-    def single_models(self) -> list[RecommendedMethod]:
-        """Return the recommended methods that make one model."""
-        return [choice for choice in self.choices if choice.kind != SEVERAL]
-
-
-def newest_board(folder: Path, paper: str = "arena") -> str:
-    """Return the key of a paper's newest leaderboard in `folder` that has all its tables.
-
-    A leaderboard is newer than the one that it supersedes. "arena/1" if none is there.
-    """
-    paths = [path for path in (folder / paper).glob("*.json") if path.stem.isdecimal()]
-    abouts = {f"{paper}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in paths}
-    found = f"{paper}/1"
-    for _ in abouts:
-        found = later_board(found, abouts) or found
-    return found
+    methods: pd.DataFrame
+    remark: str
 
 
 def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
@@ -141,15 +87,19 @@ def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
     return next((k for k in later if not abouts[k]["missing"]), "")
 
 
-def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendation:
-    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
+def recommend(wanted: Situation, folder: Path) -> Recommendation:
+    """Recommend methods from the newest leaderboard in a folder, such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard; by default the newest. Raise
-    FedreproError if it is missing, or lacks scenarios with this start of clients.
+    `wanted` describes the clients. Raise FedreproError if the leaderboard is missing, or has no
+    scenario with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
-    board = board or newest_board(folder)
+    files = [path for path in (folder / PAPER).glob("*.json") if path.stem.isdecimal()]
+    abouts = {f"{PAPER}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in files}
+    board = f"{PAPER}/1"
+    for _ in abouts:
+        board = later_board(board, abouts) or board
     paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(
@@ -163,68 +113,46 @@ def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendatio
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
     single = scenarios[(scenarios["starts"] == starts) & (scenarios["case"] != ALL)]
-    scored = single[single["metric"] == "score"]
-    if scored.empty:
+    places = single.loc[single["metric"] == "score", PLACE].drop_duplicates()
+    if places.empty:
         raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
-    places = scored[PLACE].drop_duplicates()
     pairs = zip(places["case"], places["clients"].astype(int), strict=True)
     distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near.reset_index(), on=PLACE)
-    accuracy = there[there["metric"] == "accuracy"]
-    accuracy = accuracy.pivot_table(values="mean", index="method", columns="index")
-    accuracy = accuracy.reindex(columns=near.index)
-    # methods with what they cost in these scenarios, in the place of means over all of them;
-    # exchanges are the most that one of them takes
-    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
-    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
-    if "exchanges" in costs:
-        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
-        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
+    # the most that a method costs in one of these, in place of means over all scenarios
+    costs = there[there["metric"].isin(COSTS_TOLD)]
+    costs = costs.pivot_table(values="mean", index="method", columns="metric", aggfunc="max")
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
+    scores, accuracies = (_by_method(there, near, metric) for metric in ("score", "accuracy"))
+    table = table[table.index.isin(list(scores))]
+
+    def ranked(names: pd.Index, *line: np.ndarray) -> list[Standing]:
+        return standings({name: scores[name] for name in names}, *line, units=False)
+
     left_out = ("reference", *([] if wanted.public else ["public data"]))
-    classes = [name for name in CLASSES if name not in left_out]
-    open_to = table[table["class"].isin(classes)]
-    if wanted.only_models:
-        open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
+    few = table[~table["class"].isin(left_out) & (table["exchanges"] <= wanted.exchanges)]
+    by_class = [ranked(few.index[few["class"] == kind]) for kind in CLASSES]
+    chosen = {s.method: s for found in by_class for s in found if s.group == 1}
+    lines = ranked(table.index[table.index.isin([*LINES]) & ~table.index.isin([*chosen])])
+    remark, one_model = "", few.index[few["class"] != SEVERAL]
+    if BEST_CLIENT in scores and len(one_model):
+        line = scores[BEST_CLIENT]
+        tested = ranked(one_model, line)
+        if line.mean() > max(standing.score.value for standing in tested):
+            remark = "The best client alone, by validation, has a higher score than every model."
+        elif all(standing.verdict != "better" for standing in tested):
+            remark = "No single model is shown to score above the best client alone, by validation."
+    shown = [*chosen.values(), *lines]
+    methods = table.loc[[standing.method for standing in shown]].assign(
+        **{end: [getattr(s.score, end) for s in shown] for end in ("low", "high")},
+        score=[standing.score.value for standing in shown],
+        accuracies=[accuracies[s.method].mean(axis=1).tolist() for s in shown],
+        chosen=[standing.method in chosen for standing in shown],
+    )
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
-
-    def taken(rows: pd.DataFrame, groups: int | None = None) -> list[RecommendedMethod]:
-        scores = _scores(there[there["method"].isin(rows.index)], near)
-        return [
-            RecommendedMethod(
-                str(rows.loc[standing.method, "class"]),
-                *(standing.method, standing.score.value, standing.score.low, standing.score.high),
-                accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
-                {str(key): value for key, value in rows.loc[standing.method].to_dict().items()},
-            )
-            for standing in standings(scores, units=False)
-            if groups in (None, standing.group)
-        ]
-
-    few = open_to[open_to["exchanges"] <= wanted.exchanges]
-    choices = [one for kind in classes for one in taken(few[few["class"] == kind], 1)]
-    best = max((choice.score for choice in choices), default=0.0)
-    others = taken(open_to[open_to["exchanges"] > wanted.exchanges])
-    more = [other for other in others if other.score > best]
-    lines = taken(table[table.index.isin(LINES)])
-    totals = there[there["metric"] == "score"].groupby("method").size()
-    run = {str(name): int(totals.get(name, 0)) for name in few.index}
-    partly = {name: count for name, count in run.items() if count < len(names)}
-    one_model = few.index[few["class"] != SEVERAL]
-    scores = _scores(there[there["method"].isin([*one_model, LINES[0]])], near)
-    line = scores.pop(LINES[0], None)
-    tested = standings(scores, line, units=False) if line is not None else []
-    better = frozenset(standing.method for standing in tested if standing.verdict == "better")
-    far = float(distances.min())
-    return Recommendation(names, far, choices, lines, more, partly, better, board)
-
-
-def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Return whether a leaderboard `row` has a method that needs only models and example counts."""
-    sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
-    return not sends and WITH_MODELS.issuperset(sees.split("; "))
+    return Recommendation(board, names, float(distances.min()), methods, remark)
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
@@ -242,15 +170,15 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
     return doublings + abs(math.log2(min(alphas[0], IID_ALPHA) / min(alphas[1], IID_ALPHA)))
 
 
-def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return {method run in all S scenarios `near`: scores, (S, T)} over T trials."""
-    rows = rows[rows["metric"] == "score"]
+def _by_method(rows: pd.DataFrame, near: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
+    """Return {method run in all S scenarios `near`: values, (S, T)} over T trials."""
+    rows = rows[rows["metric"] == metric]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):
         texts = near.merge(own, on=PLACE, how="left")["by_trial"].fillna("")
         found = [str(text).split() for text in texts]
-        if len({len(scores) for scores in found}) == 1 and found[0]:
-            scores = np.array(found, np.float64)
-            if np.isfinite(scores).all():
-                by_method[str(method)] = scores
+        if len({*map(len, found)}) == 1 and found[0]:
+            values = np.array(found, np.float64)
+            if np.isfinite(values).all():
+                by_method[str(method)] = values
     return by_method

@@ -75,8 +75,8 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of the methods in a figure, as csv rows of `columns`.
 
-    A trial's first round also prepares memory and is left out; `overhead` is how much longer rounds
-    take than those of the figure's first method, in percent. `files` are the metrics of each run.
+    `overhead` is how much longer rounds take than those of the figure's first method, in percent.
+    `files` are the metrics of each run.
     """
     import pandas as pd
 

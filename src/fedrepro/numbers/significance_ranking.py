@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import Interval
 
 LEVEL = 0.05  # of all pairs of a class together, and of what intervals leave out
@@ -110,24 +109,16 @@ def standings(
         units: whether intervals are for other scenarios or data sets too, or for trials alone.
         ranked: whether pairs of methods are tested.
         usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
-
-    Raises:
-        FedreproError: a score is not a number, or shapes differ.
     """
     names = sorted(scores)
-    for name in names:
-        if np.shape(scores[name]) != np.shape(scores[names[0]]) or np.ndim(scores[name]) != 2:
-            raise FedreproError(f"'{name}' has scores in other scenarios or trials than the others")
-        if not np.isfinite(scores[name]).all():
-            raise FedreproError(f"'{name}' has a score that is not a number, so it has no rank")
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     lines = [] if line is None else [line]
 
-    def known(name: str) -> Standing:
+    def known(name: str, **more: Any) -> Standing:
         gaps = [estimate(scores[name] - gap, units=of) for gap in lines for of in (units, False)]
         above, above_trials = gaps or (None, None)
-        return Standing(name, own[name], above, above_trials)
+        return Standing(name, own[name], above, above_trials, **more)
 
     if not ranked:
         return [known(names[one]) for one in best]
@@ -144,17 +135,16 @@ def standings(
             chance, side = float(chances[one, -1]), "better" if value > gap.mean() else "worse"
             beside = {"chance": chance, "verdict": side if chance <= LEVEL else NOT_SHOWN}
         alike = tuple(names[other] for other in best if other not in (one, *differs))
-        placed.append(
-            replace(
-                known(names[one]),
-                **beside,
-                group=groups[one],
-                rank_low=1 + ahead,
-                rank_high=len(names) - (len(differs) - ahead),
-                not_significantly_different=alike,
-                usual={test: by_method[one] for test, by_method in others.items()},
-            )
+        standing = known(
+            names[one],
+            **beside,
+            group=groups[one],
+            rank_low=1 + ahead,
+            rank_high=len(names) - (len(differs) - ahead),
+            not_significantly_different=alike,
+            usual={test: by_method[one] for test, by_method in others.items()},
         )
+        placed.append(standing)
     return placed
 
 
@@ -201,10 +191,11 @@ def holm(chances: Sequence[float]) -> list[float]:
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
-    corrected, last = [1.0] * len(chances), 0.0
-    for place, index in enumerate(sorted(range(len(chances)), key=lambda index: chances[index])):
-        last = corrected[index] = max(last, min(1.0, (len(chances) - place) * chances[index]))
-    return corrected
+    order = np.argsort(chances, kind="stable")
+    steps = np.arange(len(chances), 0, -1) * np.asarray(chances)[order]
+    corrected = np.empty(len(chances))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return corrected.tolist()
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:

@@ -188,11 +188,9 @@ def over_clients(
             f"{where}: {token} has no numbers of single clients, so it has no spread over them; "
             "leave out spread: clients"
         )
-    spreads = {}
-    for (metric, split), group in rows.groupby(["metric", "split"], sort=False):
-        means = [mean(client["value"].tolist()) for _, client in group.groupby("client")]
-        spreads[str(metric), str(split)] = sd(means)
-    return spreads
+    of_clients = rows.groupby(["metric", "split", "client"])["value"]
+    means: Any = of_clients.agg(lambda values: mean(values.tolist())).groupby(level=[0, 1])
+    return {(metric, split): sd(own.tolist()) for (metric, split), own in means}
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:

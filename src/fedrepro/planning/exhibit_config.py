@@ -89,10 +89,10 @@ class ChoiceEntry(Strict):
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
-    over: Literal["end", "best", "area", "half"] = key(
+    over: Literal["end", "half"] = key(
         "end",
-        "of a method in rounds: its value at the end, in the best round, its mean over rounds, or "
-        "over the second half of the rounds that all settings ran",
+        "of a method in rounds: its value at the end, or on average over the second half of the "
+        "rounds that all settings ran",
     )
 
     @property
@@ -102,14 +102,10 @@ class ChoiceEntry(Strict):
         same = [rule for rule in near if rule.metric == self.metric]
         if same and self.over == "end":
             return same[0]
-        how = {
-            "end": "at the end",
-            "best": "in the best round",
-            "area": "on average over rounds",
-            "half": "on average over the second half of the rounds that all of them ran",
-        }
+        half = "on average over the second half of the rounds that all of them ran"
+        how = half if self.over == "half" else "at the end"
         title = all_metrics()[self.metric].title
-        text = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
+        text = f"{title}, split {self.split}, {how}, mean of trials"
         name, need = f"{self.metric} on {self.split}, {self.over}", (same or near)[0].need
         return SelectionRule(name, self.metric, self.split, self.over, need, text)
 

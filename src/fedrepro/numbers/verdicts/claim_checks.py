@@ -1,7 +1,7 @@
 """The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
-Kinds with an extreme (the best of several methods, a spread) leave the choice of the best to their
-intervals. A kind for one paper is in `FORMS` of its claim_forms.py.
+Extremes (the best of several methods, a spread) are chosen by their intervals. A kind for one paper
+is in `FORMS` of its claim_forms.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.paper_files import attributes_of_papers
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, exact_means, first_closed, pairs
+from fedrepro.numbers.trial_statistics import LEFT_OUT
 from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     CellFilter,
@@ -29,7 +30,6 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     Numbers,
     Statement,
     Trials,
-    absent,
     by_trial,
     cell_key_text,
     contrasts,
@@ -115,7 +115,7 @@ class Form(Bounds):
 
     @property
     def others(self) -> list[str]:
-        """List the labels of the methods that the method `of` is compared with."""
+        """List the labels of the methods that `of` is compared with."""
         return self._names(self.compared)
 
     @property
@@ -151,10 +151,7 @@ class Form(Bounds):
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield (number of the method `of`, numbers of the compared methods at the same point).
-
-        If methods are compared, points that none of them has are left out.
-        """
+        """Yield (number of the method `of`, numbers of compared methods there, one at least)."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
@@ -164,42 +161,32 @@ class Form(Bounds):
         own = numbers[exhibit]
         names = dict.fromkeys((self.of, *self.others))
         lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
-        cells = own.cells(self.of, self.metric, self.split, {})
-        for key in self.columns:
-            if not all(key in cell.place for cell in cells):
-                lacking.append(f"{key} of {self.of} in {exhibit}")
         yield from lacking
         kept = self.cells(own, self.of)
         # places at which only one of two methods stands
         for name in () if lacking or self.ragged else self.others:
             others = self.cells(own, name)
             for have, against, method in ((kept, others, name), (others, kept, self.of)):
-                for cell, matches in join_cells(have, against):
-                    if not matches:
-                        yield f"{method} at {cell_key_text(exhibit, cell.place)}"
+                lone = (cell for cell, matches in join_cells(have, against) if not matches)
+                yield from (f"{method} at {cell_key_text(exhibit, cell.place)}" for cell in lone)
         for key in self._names(self.over_columns):
             if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
                 yield f"a second value of {key} in {exhibit}"
 
     def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
-        places = [cell.place for cell in numbers.cells(method, self.metric, self.split, {})]
-        left_out = numbers.left_out(method)
-        # what a method could not give by design is not still to come
-        known = [*places, *(left_out if self.ragged else ())]
-        if not places:
+        cells = numbers.cells(method, self.metric, self.split, {})
+        if not cells:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
             return
+        # what a method could not give by design is not still to come
+        known = [*cells, *(numbers.cells(method, LEFT_OUT, "", {}) if self.ragged else ())]
         for key, wanted in self.where.items():
-            present = {comparable_text(place[key]) for place in known if key in place}
+            present = {comparable_text(cell.place[key]) for cell in known if key in cell.place}
             for value in map(comparable_text, wanted if isinstance(wanted, list) else ()):
                 if present and value not in present:
                     yield f"{key} = {value} of {method} in {exhibit}"
         if not filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
-        if method in numbers.grid or not self.ragged:
-            expected = numbers.expected(method, places)
-            for place in absent(expected, [*places, *left_out], self.where):
-                yield f"{method} at {cell_key_text(exhibit, place)}"
 
 
 def where_words(where: Mapping[str, CellFilter]) -> str:
@@ -262,15 +249,9 @@ class Ratio(Form):
         for cell, others in self.with_others(numbers[exhibit]):
             yield from (ratio_of(exhibit, cell.place, cell.trials, o.trials) for o in others)
 
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for cell in self.cells(numbers[exhibit], self.to):
-            if not any(cell.trials):
-                yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
-
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Subtract from each number in `cells` the number in `others` at its place, trial by trial."""
+    """Subtract from each of `cells` the number of `others` at its place, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -323,33 +304,25 @@ class Spread(Form):
         return f"spread of {self.what} over {', '.join(self.over)}{less}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        others = self._groups(numbers[self.minus_exhibit]) if self.minus_exhibit else {}
-        for key, (place, trials) in self._groups(numbers[exhibit]).items():
+        others = self._groups(numbers[self.minus_exhibit]) if self.minus_exhibit else []
+        for place, trials in self._groups(numbers[exhibit]):
             if self.minus_exhibit is None:
                 values = by_trial(trials)
                 one = Contrast(pairs(values), np.zeros((len(values), 1)), least=0)
-            elif key in others:
-                both = by_trial([*trials, *others[key][1]])
+                yield contrasts(cell_key_text(exhibit, place), one)
+            for other in (series for at, series in others if at == place):
+                both = by_trial([*trials, *other])
                 one = Contrast(pairs(both[:, : len(trials)]), pairs(both[:, len(trials) :]))
-            else:
-                continue
-            yield contrasts(cell_key_text(exhibit, place), one)
+                yield contrasts(cell_key_text(exhibit, place), one)
 
-    def _groups(self, numbers: Numbers) -> dict[frozenset[Any], tuple[CellKey, list[Trials]]]:
+    def _groups(self, numbers: Numbers) -> list[tuple[CellKey, list[Trials]]]:
         groups = grouped_rows(self.cells(numbers, self.of), self.over)
-        return {
-            frozenset(place.items()): (place, [cell.trials for cell in group])
-            for place, group in groups
-        }
+        return [(place, [cell.trials for cell in group]) for place, group in groups]
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         if name := self.minus_exhibit:
             yield from self.missing_of(self.of, name, numbers[name])
-            others = self._groups(numbers[name])
-            for key, (place, _) in self._groups(numbers[exhibit]).items():
-                if key not in others:
-                    yield f"{self.of} at {cell_key_text(name, place)}"
 
 
 class RoundsTo(Form):
@@ -373,19 +346,6 @@ class RoundsTo(Form):
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
                 yield Statement(cell_key_text(exhibit, cell.place), len(behind), reached)
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
-        for cell in self.cells(numbers[exhibit], self.of):
-            by_round, at = (
-                measured.get(tuple(cell.place.items())),
-                cell_key_text(exhibit, cell.place),
-            )
-            if not by_round:
-                yield f"single rounds of {self.of} at {at}"
-            for done in numbers[exhibit].due(self.of, list(by_round or ())):
-                yield f"round {done} of {self.of} at {at}"
 
 
 FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}

@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.exhibit_tables import NUMBERS, cell_value
+from fedrepro.numbers.exhibit_tables import NUMBERS
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
-from fedrepro.numbers.trial_statistics import CLIENTS_SD, LEFT_OUT
+from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
 from fedrepro.planning.figure_interface import Strict
 
@@ -29,32 +28,22 @@ WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
 CellKey = dict[str, Any]  # column -> value
 CellItems = tuple[tuple[str, Any], ...]
-Grid = Mapping[str, Sequence[Any]]  # column -> every value that a method should have
 Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(Strict):
-    """A range of a column's values, in YAML {from: 5, to: 20}: ends included, either optional."""
+    """All values of a column from one on, in YAML {from: 5}."""
 
-    least: float = Field(-math.inf, alias="from")
-    most: float = Field(math.inf, alias="to")
-
-    @model_validator(mode="after")
-    def _bounded(self) -> Range:
-        if math.isinf(self.least) and math.isinf(self.most):
-            raise ValueError("a range needs an end: from, to, or both")
-        return self
+    least: float = Field(alias="from")
 
     def __str__(self) -> str:
-        ends = {"from": self.least, "to": self.most}
-        return " ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
+        return f"from {self.least:g}"
 
 
 CellFilter = list[Any] | Literal["first", "last"] | Range
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One number of a figure or table: where it is (column -> value), and its value per trial."""
 
     place: CellKey
@@ -63,38 +52,29 @@ class Cell:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a figure or table for checks of claims, and which numbers it should have.
+    """The numbers of a figure or table for checks of claims, by its csv (`frame`).
 
-    frame: its csv. grid: {method: {column: values that it should have}}. every: {method: rounds
-    from one evaluation to the next, or "auto"}. stand_ins: labels of scenarios on other data than
-    the paper's, if some scenarios are on the paper's; else empty.
+    stand_ins: labels of scenarios on other data than the paper's, if some scenarios are on the
+    paper's; else empty.
     """
 
     frame: pd.DataFrame
-    grid: Mapping[str, Grid] = field(default_factory=dict)
-    every: Mapping[str, int | str] = field(default_factory=dict)
     stand_ins: Sequence[str] = ()
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """Build the numbers of a figure or table from its csv (`frame`) and its json (`about`)."""
-        usual = about["settings"].get("measure_every", 1)
-        every = {m["label"]: _entry(about, m)["measure_every"] or usual for m in about["methods"]}
         titles = tuple(data["title"] for data in about["data"] if data["stand_in"])
         mixed = len(titles) < len(about["data"])
         cases = [case for case in about["cases"] if mixed and titles and case.startswith(titles)]
-        return cls(frame, grids(about), every, cases)
+        return cls(frame, cases)
 
     @property
     def real(self) -> Numbers:
         """Return the figure's numbers without scenarios on other data than the paper's."""
         if not self.stand_ins:
             return self
-        kept = {
-            method: {**grid, CASE: [v for v in grid[CASE] if v not in self.stand_ins]}
-            for method, grid in self.grid.items()
-        }
-        return Numbers(self.frame[~self.frame[CASE].isin(self.stand_ins)], kept, self.every)
+        return Numbers(self.frame[~self.frame[CASE].isin(self.stand_ins)])
 
     @cached_property
     def columns(self) -> list[str]:
@@ -113,9 +93,8 @@ class Numbers:
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
         """Return a method's final values of a metric on a split, whose columns satisfy `where`."""
-        cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
-        kept = {id(place) for place in filter_cells([cell.place for cell in cells], where)}
-        return [cell for cell in cells if id(cell.place) in kept]
+        cells = (cell for done, cell in self._measured(method, metric, split) if done is None)
+        return filter_cells(list(cells), where)
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
         """Return a method's values: {((column, value), …) of a point: {round: values by trial}}."""
@@ -125,75 +104,24 @@ class Numbers:
                 by_spot.setdefault(tuple(cell.place.items()), {})[done] = cell.trials
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
-    def left_out(self, method: str) -> list[CellKey]:
-        """Return the points at which a method is undefined and has no result."""
-        return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
-
-    def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return rounds without an evaluation, of those due up to the last round in `measured`."""
-        every = self.every.get(method)
-        if every is None or not measured:
-            return []
-        measuring, last = EvaluationSchedule(None if every == "auto" else int(every)), max(measured)
-        due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
-        return sorted(due - set(measured))
-
-    def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Return all combinations of the values that `method` should have, or has in `places`."""
-        grid = self.grid.get(method)
-        if not grid:
-            first: CellKey = dict(*places[:1])
-            common = [key for key in first if all(key in place for place in places)]
-            grid = {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
-        product = itertools.product(*grid.values())
-        return [dict(zip(grid, values, strict=True)) for values in product]
-
 
 Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
-def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
-    """Return by method the values that each column should have, from the json `about`."""
-    swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
-    swept[CASE] = about["cases"]
-    points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
-    by_label: dict[str, Grid] = {}
-    for method in about["methods"]:
-        values = method.get("values") or _entry(about, method)  # older files name no values
-        own = {key: _shown(values[key]) for key in method["shown"]}
-        cases = {CASE: method["cases"]} if method.get("cases") else {}
-        by_label[str(method["label"])] = points | own | cases
-    return by_label
-
-
-def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    settings = about["settings"]
-    cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
-    entries = [*settings["methods"], *cases]
-    by_label = [entry for entry in entries if entry["label"] == method["label"]]
-    unnamed = [e for e in entries if not e["label"] and e["name"] == method["name"]]
-    return dict((by_label + unnamed)[0])
-
-
-def _shown(values: Sequence[Any]) -> list[Any]:
-    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]  # [50, 50]: 50@50
-
-
-def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
-    """Return those of `places` ({column: value}) that satisfy `where`, or lack its columns."""
-    kept = list(places)
+def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list[Cell]:
+    """Return those of `cells` whose columns satisfy `where`, or that lack these columns."""
+    kept = list(cells)
     for key, wanted in where.items():
-        values = {place[key] for place in kept if key in place}
+        values = {cell.place[key] for cell in kept if key in cell.place}
         if isinstance(wanted, Range):
-            numbers = {v for v in values if not isinstance(v, str | bool)}
-            allowed = {v for v in numbers if wanted.least <= v <= wanted.most}
+            allowed = {v for v in values if not isinstance(v, str | bool) and v >= wanted.least}
         elif isinstance(wanted, str):
             ordered = sorted(values, key=order)
             allowed = set(ordered[-1:] if wanted == "last" else ordered[:1])
         else:
             texts = {comparable_text(value) for value in wanted}
             allowed = {value for value in values if comparable_text(value) in texts}
-        kept = [place for place in kept if key not in place or place[key] in allowed]
+        kept = [cell for cell in kept if key not in cell.place or cell.place[key] in allowed]
     return kept
 
 
@@ -224,14 +152,6 @@ def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellK
             rest = tuple((k, v) for k, v in cell.place.items() if k not in over)
             groups.setdefault(rest, []).append(cell)
     return [(dict(place), group) for place, group in groups.items()]
-
-
-def absent(
-    expected: Sequence[CellKey], present_places: Sequence[CellKey], where: Mapping[str, CellFilter]
-) -> list[CellKey]:
-    """Return those of `expected` places that satisfy `where` and are not in `present_places`."""
-    present = {_key(place, sorted(place)) for place in present_places}
-    return [p for p in filter_cells(expected, where) if _key(p, sorted(p)) not in present]
 
 
 def order(value: Any) -> tuple[float, str]:
@@ -277,9 +197,8 @@ def statement(
 ) -> Statement:
     """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    `gains` and `rivals` are numbers with their values by trial, at the point `place` of the figure
-    `exhibit`. The result is at least 0 if every rival is among the gains, and at most 0 if every
-    gain is among the rivals.
+    Both are numbers with their values by trial, at the point `place` of the figure `exhibit`. The
+    result is at least 0 if every rival is among the gains, and at most 0 the other way round.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

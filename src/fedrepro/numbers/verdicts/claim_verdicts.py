@@ -2,25 +2,23 @@
 
 That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
 for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
-look for the best or worst of many. Under the rule `holm` the surest point of m must then pass at a
-confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
-claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
-of less than its size, neither confirm nor refute: a check is judged by its other figures.
+look for the best or worst of many: the surest point of m must then pass at a confidence of
+1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a claim, m counts
+the points of all its checks. Stand-ins, numbers of other data than the paper's or of less than its
+size, neither confirm nor refute: a check is judged by its other figures.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
@@ -48,12 +46,11 @@ STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, 
 class Rules(Strict):
     """The rules for all checks in a claims file.
 
-    trials: with fewer a check is incomplete. raised: exhibits that were given more trials after a
-    verdict had been undecided. words: bounds by a name, which checks use under `shows`.
+    trials: with fewer a check is incomplete. raised: exhibits with more trials after an undecided
+    verdict. words: bounds by a name, which checks use under `shows`.
     """
 
     trials: int = Field(default=5, ge=2)
-    holm: bool = True
     raised: list[str] = Field(default=[])
     words: dict[str, Bounds] = Field(default={})
 
@@ -61,10 +58,9 @@ class Rules(Strict):
 class Claim(Strict):
     """A sentence of a paper (`says`, in our words), and the checks that decide whether it holds.
 
-    reason: why the bounds are what they are. fixed: whether the checks were written before the
-    first numbers for them. label: "exact" for a count, "identity" for what follows from how the
-    method is defined, "ours" for a sentence that names no outcome. readings: what the sentence may
-    mean, and the checks of each. untested: why it has no verdict.
+    reason: why the bounds are what they are. fixed: whether checks came before their numbers.
+    label: "exact" for a count, "identity" for what follows from how the method is defined, "ours"
+    for a sentence that names no outcome. readings: meanings, with checks. untested: why.
     """
 
     id: str
@@ -120,31 +116,23 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
 
-    def full(node: Any, place: str) -> Any:
+    def full(node: Any) -> Any:
         if isinstance(node, list):
-            return [full(one, place) for one in node]
+            return [*map(full, node)]
         if not isinstance(node, dict):
             return node
-        place = f"{where}, {node['id']}" if "id" in node else place
-        node = {key: full(value, place) for key, value in node.items()}
+        node = {key: full(value) for key, value in node.items()}
         if (word := node.get("shows")) is None:
             return node
         if word not in bounds:
-            hint = f"{place}; the head of the file has them in `words`"
+            hint = f"{where}; the head of the file has them in `words`"
             raise unknown("word", str(word), bounds, hint)
-        own = bounds[word] if isinstance(bounds[word], dict) else {}
-        if doubled := set(own) & set(node):
-            raise FedreproError(
-                f"{place}: a check shows '{word}' and has a bound of its own "
-                f"({', '.join(doubled)}); leave out one of them"
-            )
-        return node | own
+        return node | (bounds[word] if isinstance(bounds[word], dict) else {})
 
-    return {key: full(v, where) if key == "claims" else v for key, v in content.items()}
+    return {key: full(v) if key == "claims" else v for key, v in content.items()}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The verdict on one number that a check judges, by its interval at a confidence."""
 
     statement: Statement
@@ -157,9 +145,8 @@ class Finding:
 class Judged:
     """A check of a claim with its verdict.
 
-    missing: numbers that figures or tables lack, in words. deciding: the number whose interval
-    decides the verdict, if anything was measured. points: how many numbers were judged. levels:
-    confidences of the intervals that confirm (within bounds), and that refute.
+    missing: what figures or tables lack, in words. deciding: the number whose interval decides, if
+    any. points: how many were judged. levels: confidences of intervals that confirm and refute.
     """
 
     check: Check
@@ -186,8 +173,7 @@ class Judged:
         enough = next(filter(decides, TIMES), None) if statement.parts else None
         if enough is None:
             return None
-        times = range(enough // 2 + 1, enough + 1)
-        return statement.trials * times[bisect_left(times, True, key=decides)]
+        return statement.trials * next(filter(decides, range(enough // 2 + 1, enough + 1)))
 
 
 def judge_all(
@@ -196,8 +182,7 @@ def judge_all(
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
     Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `stand_ins` names figures on other data than the paper's, or of less than
-    its size. Raise FedreproError for a column that a figure or table lacks.
+    how many there are. `stand_ins` names figures on other data, or of less than the paper's size.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -215,14 +200,10 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Find the numbers of a check; return (check with what it lacks, numbers, is on stand-ins).
-
-    The last is true if the numbers come from figures on other data than the paper's.
-    """
+    """Return (check with what it lacks, its numbers, whether these are of other data only)."""
     present = [name for name in check.named if name in numbers]
-    alike = (name for name in present if name in check.exhibits)
-    for name, column in product(alike, check.columns):
-        if column not in numbers[name].columns:
+    for name, column in product(check.exhibits, check.columns):
+        if name in numbers and column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
     mean = check.points == "mean"
     mixed = [name for name in present if mean and numbers[name].stand_ins]
@@ -259,7 +240,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
     error = share * (1 - CONFIDENCE)
-    kept, broken = (1 - error / (count if rules.holm else 1) for count in (keeping, ways))
+    kept, broken = 1 - error / keeping, 1 - error / ways
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = whole_verdict([point.verdict for point in points], check.points)
 
@@ -274,10 +255,9 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge the number `statement` by the bounds of `check`: holds, refuted or undecided.
+    """Judge `statement`: it holds with its interval at confidence `kept` within the bounds.
 
-    It holds if its interval at confidence `kept` is within the bounds, and is refuted if its
-    interval at confidence `broken` is outside.
+    It is refuted with its interval at confidence `broken` outside, else undecided.
     """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
@@ -288,10 +268,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether the whole interval [least, most] is within all bounds of `check`.
-
-    With both ends swapped, return whether some part of the interval is within the bounds.
-    """
+    """Return whether all of [least, most] is within all bounds; with ends swapped, some part."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -334,14 +311,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     other: dict[str, str] = {}
     for key in exhibits:
         files, name = open_exhibit(reports, key, reports.name), Path(key).name
-        frame, about = files.numbers, files.about
-        try:
-            counts = [len(list(map(float, values.split()))) for values in frame["by_trial"]]
-            if counts != frame["trials"].tolist():
-                raise ValueError("a row has not a value for each of its trials")
-            numbers[name] = Numbers.described(frame, about)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise corrupt_file_error(f"{files.base}.csv", error) from error
+        about = files.about
+        numbers[name] = Numbers.described(files.numbers, about)
         # data that stand in, or a smaller size; where some cases do, these are left out by name
         notes = [] if numbers[name].stand_ins else [data["stand_in"] for data in about["data"]]
         if notes and (reduced := about["settings"].get("reduced")):
@@ -357,7 +328,6 @@ def rows(
     """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
     `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
-    Raise FedreproError for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:
@@ -380,7 +350,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return a remark that checks on other data do not count or that trials were added, or ""."""
+    """Return "" or remarks: checks on other data do not count, trials were added."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named = sum(len(check.exhibits) for check in claim.all_checks)
@@ -395,7 +365,7 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a check in claims.csv, by column; infinite ends of intervals are None."""
+    """Return the cells of a check in claims.csv, by column; infinite ends are None."""
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
     missing = [*judged.missing[:MOST_NAMED], *[f"{more} more"] * (more > 0)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
@@ -109,10 +109,7 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
     for key in NUMBERS:
         text = fields[key]
         try:
-            if key == "tolerance" and text.endswith("%"):
-                fields[key] = abs(fields["value"] or 0.0) * float(text[:-1]) / 100
-            else:
-                fields[key] = float(text) if text else None
+            fields[key] = float(text) if text else None
         except ValueError:
             raise FedreproError(f"{where}: '{key}' is '{text}', not a number") from None
     value, trials = fields["value"], fields["trials"]
@@ -188,7 +185,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def fits(value: Any, pattern: str) -> bool:
-    """Return whether a value equals a text, or matches it as a pattern, such as "Dirichlet *"."""
+    """Return whether a value is a text, or matches it as a pattern, such as "Dirichlet *"."""
     return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
 
 
@@ -200,8 +197,7 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is the figure's csv. `stand_ins` maps a data set's token to why it replaces the
-    paper's, or "".
+    `numbers` is its csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
     """
     import pandas as pd
 
@@ -362,7 +358,7 @@ def leave_out_mistaken(plan: Plan) -> None:
     for paper in plan.files:
         claims = claims_file(paper)
         try:
-            require_printed(plan, [paper])
+            require_printed(plan, paper)
             require_frozen(plan, paper)
             if claims.parent == OWN_PUBLISHED and claims.exists():
                 load_claims(claims)
@@ -370,31 +366,13 @@ def leave_out_mistaken(plan: Plan) -> None:
             plan.mistaken[paper] = error
 
 
-def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Check the printed values of `papers`, or of all, against the configured figures and tables.
-
-    Raise FedreproError for a row that cannot be read, and, at the paper's own scale, for an unknown
-    figure or table, or a check of a claim that the paper does not have.
-    """
-    for paper in plan.files if papers is None else papers:
-        exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
-        rows = read_published(published_file(paper))
-        if plan.scale != "paper" or not exhibits:
-            continue
-        lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
-        values = [printed for printed in rows if printed.exhibit not in lost]
-        require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
-        names = [*(exhibit.name for exhibit in exhibits), *lost]
-        judged = any(check_of(value.apart) for value in values)
-        claims = load_claims(claims_file(paper)).claims if judged else ()
-        checks = [f"{c.id}, check {at}" for c in claims for at, _ in enumerate(c.all_checks, 1)]
-        for value in values:
-            shown = value.set_up.partition(": ")[0].partition(", ")[0]
-            if value.set_up and shown not in names:
-                raise unknown("exhibit in set_up", shown, names, value.where)
-            word, _, check = value.apart.partition(": ")
-            if word == CLAIM and check not in checks:
-                raise unknown("check of a claim", check, checks, value.where)
+def require_printed(plan: Plan, paper: str) -> None:
+    """Read a paper's printed values, and at the paper's own scale look for their tables' cells."""
+    exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
+    values = read_published(published_file(paper))
+    if plan.scale == "paper" and exhibits:
+        kept = [value for value in values if f"{paper}/{value.exhibit}" not in plan.broken]
+        require_cells([exhibit for exhibit in exhibits if exhibit.is_table], kept)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
@@ -403,14 +381,12 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        if value.note or check_of(value.apart) or value.metric == SETTING:
-            continue
-        exhibit = by_name[value.exhibit]
-        labels = {one.label for point in points_of(exhibit, value) for one in point.measures}
-        if value.method not in labels:
-            known = ", ".join(sorted(labels))
-            problem = f"'{value.method}' is not a method of that cell, which has {known}"
-            problem = problem if labels else f"its cell fits no point of {exhibit.key}"
+        points = points_of(by_name[value.exhibit], value)
+        labels = sorted({one.label for point in points for one in point.measures})
+        excused = value.note or check_of(value.apart) or value.metric == SETTING
+        if not excused and value.method not in labels:
+            known = ", ".join(labels) or "none: it fits no point"
             raise FedreproError(
-                f"{value.where}: {problem}; correct it, or say in its note why it is not run"
+                f"{value.where}: '{value.method}' is not a method of that cell, which has {known}; "
+                "correct it, or say in its note why it is not run"
             )

@@ -67,10 +67,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     return found
 
 
-def _here(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
-
-
 def reasons(row: Row) -> str:
     """Explain a verdict of printed.csv: note, why counted separately, parameter not in print."""
     apart = row.get("apart", "")
@@ -93,7 +89,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
     A value that is judged in another figure or table is left out. `rows` are those of printed.csv.
     """
-    rows = _here(rows)
+    rows = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
         return []
@@ -115,7 +111,8 @@ def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     Printed values are counted in all and by word of FOUR, twice if printed twice; claims if a run
     can test them and if they are decided. `rows` are those of printed.csv.
     """
-    four = {count: words.total() for count, words in _counts(_here(rows)).items()}
+    here = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
+    four = {count: words.total() for count, words in _counts(here).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
         "printed values": sum(four.values()),
@@ -176,12 +173,11 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference. The
-    verdict is ANOTHER (set-up) if, in the figure that varies the parameter (`set_up`), some value
-    moves our number towards print by more than the difference, and suits other methods too. A
-    number in a sentence gets value and verdict of a check in `claims`. `exhibits` returns the
-    numbers of a figure or table by its name, None if not computed; `rows` are all rows of the
-    printed table of `row`.
+    "Set-up open" means that a parameter the paper does not give may explain the difference. It is
+    ANOTHER (set-up) if, in the figure that varies the parameter (`set_up`), some value moves our
+    number towards print by more than the difference, and suits other methods too. A number in a
+    sentence gets value and verdict of a check in `claims`. `exhibits` returns the numbers of a
+    figure or table by its name, None if not computed; `rows` are all of the printed table.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
@@ -192,11 +188,11 @@ def resolve(
         return fields
 
     def place(one: Row) -> dict[str, str]:
-        return {"": one["split"]} | {k: text for k, text in one.items() if k not in NO_PLACE}
+        own = {k: text for k, text in one.items() if k not in NO_PLACE}
+        return own | {"": one["split"], "metric": one["metric"]}
 
     # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
-    others = [one for one in others if one["metric"] == row["metric"] != printed.SETTING]
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
@@ -240,8 +236,8 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
     """Return how far each value of an unknown setting moves our number towards the printed one.
 
     `set_up` names the figure that varies the setting, and our number's point there. Moves are from
-    the setting's value that gives our number, or else from the first. A target that was not reached
-    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
+    the value that gives our number, or else from the first; a target that was not reached counts as
+    the rounds that were run. [] if fewer than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

@@ -16,7 +16,6 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     Exhibits,
     Statement,
-    absent,
     by_trial,
     cell_key_text,
     contrasts,
@@ -47,17 +46,10 @@ class Smallest(Form):
         near = f"accuracy (train) within {self.within:g} of the best {self.over}"
         return f"smallest {self.what} with {near}, divided by {self.to}"
 
-    def _read(self, exhibit: str, numbers: Exhibits) -> tuple[list[Cell], list[Cell], list[Cell]]:
-        """Return sizes and training accuracies of method `of`, and the sizes of `to` to divide by.
-
-        `numbers` has the results of figures by name; `exhibit` is the one with method `of`.
-        """
-        accuracies = numbers[exhibit].cells(self.of, "accuracy", "train", self.where)
-        wholes = self.cells(numbers[self.to_exhibit or exhibit], self.to)
-        return self.cells(numbers[exhibit], self.of), accuracies, wholes
-
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        sizes, accuracies, wholes = self._read(exhibit, numbers)
+        accuracies = numbers[exhibit].cells(self.of, "accuracy", "train", self.where)
+        sizes = self.cells(numbers[exhibit], self.of)
+        wholes = self.cells(numbers[self.to_exhibit or exhibit], self.to)
         groups = (grouped_rows(cells, [self.over]) for cells in (accuracies, sizes))
         for (place, goods), (_, cells) in zip(*groups, strict=True):
             means = exact_means(by_trial([cell.trials for cell in goods]))
@@ -72,12 +64,6 @@ class Smallest(Form):
         yield from super().missing(exhibit, numbers)
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
-        sizes, accuracies, wholes = self._read(exhibit, numbers)
-        for place in absent([cell.place for cell in sizes], [c.place for c in accuracies], {}):
-            yield f"accuracy (train) of {self.of} at {cell_key_text(exhibit, place)}"
-        for cell, others in join_cells(sizes, wholes):
-            if not others or not any(others[0].trials):
-                yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
 
 
 class Effect(Form):

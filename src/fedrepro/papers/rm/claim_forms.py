@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fedrepro.numbers.setting_selection import area_of, end_of
+from fedrepro.numbers.exhibit_tables import area_of
 from fedrepro.numbers.verdicts.claim_checks import Form
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, statement
 
@@ -36,12 +36,12 @@ class OverRounds(Form):
         """Return numbers with the curves of method `of` reduced to one value per trial."""
         import pandas as pd
 
-        take = end_of if self.take == "end" else area_of
         row = {"method": self.of, "metric": self.metric, "split": self.split}
         rows = []
         for spot, by_round in numbers.rounds(self.of, self.metric, self.split).items():
             trials = zip(*by_round.values(), strict=True)
-            values = (take(list(zip(by_round, one, strict=True))) for one in trials)
+            curves = (list(zip(by_round, one, strict=True)) for one in trials)
+            values = (c[-1][1] if self.take == "end" else area_of(c) for c in curves)
             rows.append({**dict(spot), **row, "by_trial": " ".join(f"{v:.10g}" for v in values)})
         return replace(numbers, frame=pd.DataFrame(rows, columns=list(numbers.frame.columns)))
 
