@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PLAIN = (type(None), bool, int, float, str)
-# a dict with this key stands for an object that is not plain data
-MARK = "fedrepro.kept"
+MARK = "fedrepro.kept"  # a dict with this key stands for an object that is not plain data
 
 
 def normalized(
@@ -44,7 +43,6 @@ def normalized(
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
     Values that did not change are shared with `before`, the normalized state of the previous round.
-    `place` names the state in errors.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -146,7 +144,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 def save_state(path: Name, state: Any) -> None:
     """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
 
-    It is a zip archive. Its relative path and checksum are its comment, which other programs skip.
+    It is a zip archive, whose comment is its relative path and checksum.
     """
     import torch
 
@@ -192,7 +190,6 @@ KIND = "local_models"
 # of a row group, which is one page of parquet, and a page has at most 2 GiB
 GROUP_CLIENTS = 64
 GROUP_BYTES = 2**28
-NUMBERS = ("trial", "client", "examples")
 EPOCHS = "epochs"  # a column where training stops early
 
 Tensors = dict[str, np.ndarray]
@@ -207,8 +204,8 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
-    `trials`, `clients`, `examples` (numbers of training examples), and where training stops early
-    `epochs` have an item for each model; `tensors` are float32 (models, *shape) by name.
+    All but `tensors`, float32 (models, *shape) by name, have an item for each model; `examples` are
+    numbers of training examples, and `epochs` those of training that stops early.
     """
     import pyarrow as pa
 
@@ -266,7 +263,7 @@ def read_models(
     for trial in trials:
         found = rows.pop(trial)
         clients = [found[client] for client in sorted(found)]
-        if [*sorted(found)] != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
+        if sorted(found) != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
             raise FedreproError(
                 f"local models of some clients of trial {trial} are missing in "
                 f"{', '.join(map(str, paths))}; delete these files and start again"

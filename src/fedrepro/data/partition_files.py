@@ -92,16 +92,14 @@ class ClientRows(Sequence[np.ndarray]):
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Return the number of examples of each client, int64 (J,), from each client's row numbers."""
-    if isinstance(rows, ClientRows):
-        return rows.sizes
-    return np.array([len(client_rows) for client_rows in rows], np.int64)
+    return rows.sizes if isinstance(rows, ClientRows) else np.array([*map(len, rows)], np.int64)
 
 
 class ClientGenerator(Protocol):
     """Generates any client's examples from its index; the first `kept` clients are also stored.
 
-    `sizes` are the numbers of training examples, at least 1, of the first clients: int64 (J,).
-    `examples` are a client's training inputs (n, D), in the data set's dtype, and labels (n,).
+    `sizes`: training examples, at least 1, of the first clients: int64 (J,). `examples`: a client's
+    training inputs (n, D), in the data set's dtype, and labels (n,).
     """
 
     @property
@@ -116,24 +114,16 @@ class ClientGenerator(Protocol):
 class Population:
     """Millions of clients whose examples are generated on demand by `made`, instead of stored.
 
-    clients: how many clients train, from client 0 on. public, validation: how many examples the
-    server has, of the next clients, which do not train. Rows are numbered client after client.
+    clients: how many there are. Rows are numbered client after client.
     """
 
     made: ClientGenerator
     clients: int
-    public: int = 0
-    validation: int = 0
-
-    @cached_property
-    def all_rows(self) -> ClientRows:
-        """Return the row numbers of each client: of clients that train, then of the server's."""
-        return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
     def train(self) -> ClientRows:
-        """Return the row numbers of each client that trains."""
-        return ClientRows(self.all_rows.sizes[: self.clients])
+        """Return the row numbers of each client's examples."""
+        return ClientRows(self.made.sizes(self.clients))
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Count training examples per class for the first 100 clients only: int64 (J, K)."""
@@ -152,19 +142,14 @@ def population_of(dataset: Spec, partition: Spec) -> Population | None:
     made: ClientGenerator = make(dataset.values)
     if clients <= made.kept:
         return None
-    wrong = {
-        "pick": partition["pick"] != "first",
-        "min_examples": partition["min_examples"] > 1,
-        "validation_at": bool(partition["validation"]) and partition["validation_at"] != "server",
-    }
-    if keys := [key for key, is_wrong in wrong.items() if is_wrong]:
+    plain = {"pick": "first", "min_examples": 1, "public": 0, "validation": 0}
+    if keys := [key for key, value in plain.items() if partition[key] != value]:
         raise FedreproError(
             f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
             f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
             f"{made.kept} clients that the data set keeps, or fewer"
         )
-    public, validation = (cast(int, partition[key]) for key in ("public", "validation"))
-    return Population(made, clients, public, validation)
+    return Population(made, clients)
 
 
 @dataclass(frozen=True)
@@ -194,14 +179,6 @@ class PartitionIndices:
         """Return the number of training examples of each client: int64 (J,)."""
         return sizes_of(self.train)
 
-    def rows_of(self, client: int) -> np.ndarray:
-        """Return the indices of the training examples of a client; raise for an unknown client."""
-        if client >= self.clients:
-            raise FedreproError(
-                f"client {client} does not exist: the partition has {self.clients}, counted from 0"
-            )
-        return self.train[client]
-
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the training examples of each client and class, int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
@@ -212,8 +189,7 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split with noise N(0, noise_j) of its client j: float32 (N, D).
 
-        It is drawn for (seed, trial, client); `rng` has seed and trial. Without noise returns
-        `inputs` itself.
+        It is drawn for (seed, trial, client); `rng` has seed and trial.
         """
         if self.noise is None:
             return inputs
@@ -231,11 +207,10 @@ def build_partition(
 ) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
-    Types: int32, int32, string (train, validation, …), int32. Held-out training examples are drawn
-    first, uniformly, and are equal for all partitions in a trial; client is -1 for examples at the
-    server. Validation examples are dealt to clients in proportion to training examples, by class,
-    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`. A `population`
-    has no rows, and the skew of its first 100 clients.
+    Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
+    trial; client is -1 for examples at the server. Validation examples are dealt to clients in
+    proportion to training examples, by class, or by natural group. The metadata has each trial's
+    `redraws`, `skew` and `noise`. A `population` has no rows, and the skew of its first clients.
     """
     names = prepared.classes
     if population:
@@ -303,14 +278,9 @@ def _table(
     provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
     provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
-    table = pa.table(
-        {
-            "trial": pa.array(trial, pa.int32()),
-            "client": pa.array(client, pa.int32()),
-            "split": names.cast(pa.string()),
-            "index": pa.array(index, pa.int32()),
-        }
-    )
+    numbers = [pa.array(column, pa.int32()) for column in (trial, client, index)]
+    columns = [*numbers[:2], names.cast(pa.string()), numbers[2]]
+    table = pa.table(columns, names=["trial", "client", "split", "index"])
     return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(provenance)})
 
 
@@ -322,18 +292,12 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise for other trials.
-
-    Examples of a `population` are generated on demand.
-    """
+    """Read each client's examples in one trial from a partition's file; raise for other trials."""
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     if population:
-        first = int(population.all_rows.ends[population.clients])
-        cut = first + population.public
-        public, aside = np.arange(first, cut), np.arange(cut, cut + population.validation)
-        return PartitionIndices(population.train, (), None, public, aside, population=population)
+        return PartitionIndices(population.train, (), population=population)
     noise = source["noise"][source["trials"].index(trial)]
     variances = None if noise is None else np.array(noise)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
@@ -401,10 +365,7 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition is wrong, or its two draws `split` and `again` differ.
-
-    Owners of `examples` examples must have the right shape and range, and each client examples.
-    """
+    """Raise if a partition's owners have a wrong shape or range, or `split` and `again` differ."""
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
@@ -441,10 +402,7 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal the examples `others`, such as those for validation, as `split` deals `examples`: (M,).
-
-    They go by natural group, or else by class in proportion; `stream` names the random numbers.
-    """
+    """Deal `others`, such as validation examples, as `split` deals `examples`: owners (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -473,10 +431,8 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
     """Return how many validation examples clients have at most; None if the data set decides."""
-    if partition.values.get("validation_at") == "clients" and partition["validation"]:
-        return int(partition["validation"])
-    count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
-    return count
+    at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
+    return cast("int | None", at_clients or dataset.values.get("validation"))
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
