@@ -192,18 +192,12 @@ def test_what_is_written_is_read_back_and_scaled_to_the_unit_interval(prepared):
     assert (inputs.dtype, inputs.min(), inputs.max()) == (np.float32, 0, 1)
     assert np.array_equal(inputs * 16, data.raw("train"))
     assert np.array_equal(data.inputs("train", np.array([7, 3])), inputs[[7, 3]])
-    inputs[:] = 0
-    assert np.array_equal(data.raw("train"), arrays.x["train"].reshape(-1, 6))
-
-
-def test_equal_data_have_equal_bytes_and_one_pixel_changes_the_checksum(tmp_path):
-    arrays = small_arrays()
+    before = {file: (prepared / file).read_bytes() for file in PREPARED_FILES}
+    prepare(prepared, arrays)
+    assert before == {file: (prepared / file).read_bytes() for file in PREPARED_FILES}
     arrays.x["test"][-1, -1, -1] ^= 1
-    for name, made in (("a", small_arrays()), ("b", small_arrays()), ("c", arrays)):
-        prepare(tmp_path / name, made)
-    for file in PREPARED_FILES:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    assert load_prepared(tmp_path / "a").checksum != load_prepared(tmp_path / "c").checksum
+    prepare(prepared, arrays)
+    assert load_prepared(prepared).checksum != data.checksum
 
 
 def test_damage_is_found_when_opening_and_a_folder_that_was_not_finished_is_none(prepared):
@@ -321,7 +315,6 @@ def test_a_group_is_in_one_split_and_every_example_in_one(groups, seed):
 
 def test_groups_are_written_and_mapped(prepared):
     plain, before = small_arrays(), load_prepared(prepared)
-    assert (before.groups("test") == -1).all()
     groups = {s: (np.arange(plain.y[s].size) % 3 - 1).astype(np.int32) for s in SPLITS}
     prepare(prepared, replace(plain, groups=groups, group_names=("one", "two")))
     data = load_prepared(prepared)

@@ -30,7 +30,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.data import archive
 from fedrepro.data.archive import decompress_file, unpack_archive
-from fedrepro.data.raw_files import read_dataset_table
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
@@ -153,13 +152,6 @@ def test_spoiled_files_of_publishers_are_read_or_refused(raw, form, data):
         (raw / file).write_bytes(good)
 
 
-@some(60)
-@given(spoiled((ROOT / "config/datasets.csv").read_bytes()))
-def test_a_spoiled_table_of_data_files_is_read_or_refused(tmp_path, text):
-    (tmp_path / "datasets.csv").write_bytes(text)
-    done_or_said(lambda: read_dataset_table(tmp_path / "datasets.csv"))
-
-
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
 LOCAL = "models/local.parquet"  # in a folder where no other job writes
@@ -218,41 +210,39 @@ def token_of(chosen) -> str | None:
         return None
 
 
-@pytest.mark.nightly
-@some(80)
-@given(settings_of(GENERATED, WHOLE))
-def test_odd_settings_of_data(folder, chosen):
-    if token := token_of(chosen):
-        stage("prepare", "--dataset", token, "--out", folder / "other")
-
-
-@some(150)
-@given(settings_of(KINDS["partition"], WHOLE))
-def test_odd_settings_of_partitions(folder, chosen):
-    if token := token_of(chosen):
-        words = ["--partition", token, "--data", folder / "data", "--trials", "0-1"]
-        stage("partition", *words, "--out", folder / "other.parquet")
-
-
-@some(60)
-@given(settings_of(KINDS["model"], FEW), settings_of(KINDS["training"], FEW, epochs=1))
-def test_odd_settings_of_training(folder, model, training):
-    names = token_of(model), token_of(training)
-    if all(names):
-        words = [*scenario(folder, *names), "--clients", "0-2"]
-        stage("train", *words, "--out", folder / "other.parquet")
-
-
 def of_peers(folder: Path) -> list:
     words = [*scenario(folder), "--out", folder / "m.parquet"]
     return [*words, "--confusion", folder / "c.parquet", "--nodes", folder / "n.pt"]
 
 
-@some(60)
-@given(settings_of(KINDS["graph"], FEW, rows=["0.5_0.5", "1_0"], csv="one-way"))
-def test_odd_settings_of_graphs(folder, chosen):
-    if token := token_of(chosen):
+ON_GRAPH = {"rows": ["0.5_0.5", "1_0"], "csv": "one-way"}
+ODD = {
+    "dataset": settings_of(GENERATED, WHOLE),
+    "partition": settings_of(KINDS["partition"], WHOLE),
+    "model": settings_of(KINDS["model"], FEW),
+    "training": settings_of(KINDS["training"], FEW, epochs=1),
+    "graph": settings_of(KINDS["graph"], FEW, **ON_GRAPH),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.nightly if k == "dataset" else ()) for k in ODD]
+)
+@some(80)
+@given(st.data())
+def test_odd_settings_of_components(folder, kind, data):
+    if not (token := token_of(data.draw(ODD[kind]))):
+        return
+    out = ["--out", folder / "other.parquet"]
+    if kind == "dataset":
+        stage("prepare", "--dataset", token, "--out", folder / "other")
+    elif kind == "partition":
+        words = ["--partition", token, "--data", folder / "data", "--trials", "0-1"]
+        stage("partition", *words, *out)
+    elif kind == "graph":
         stage("peer", *of_peers(folder), "--method", "gossip_sgd+rounds~1", "--graph", token)
+    else:
+        stage("train", *scenario(folder, **{kind: token}), "--clients", "0-2", *out)
 
 
 @pytest.mark.nightly
@@ -268,53 +258,3 @@ def test_odd_settings_of_methods(folder, chosen):
         stage("peer", *of_peers(folder), "--method", token, "--graph", "ring")
     else:
         stage("aggregate", *common, "--local", folder / LOCAL)
-
-
-ARGUMENTS = {
-    "--trials": ["0-0", "1-1", "0-5", "7-9", "-1-0", "0--1", "a", "1-0", "0-1-2"],
-    "--clients": ["0-0", "2-2", "0-5", "3-3", "-1-0", "x"],
-    "--seed": ["0", "1", "-1", str(2**70)],
-    "--measure-every": ["1", "5", "0", "-1"],
-    "--model": ["mlp", "mlp+hidden~4", "cnn", "logistic", "", "x", "mlp+hidden~50+"],
-    "--training": ["adam", "sgd", "adam+epochs~1@2", "\n"],
-    "--partition": ["homogeneous+clients~3", "dirichlet+clients~3", "pooled", "dirichlet"],
-    "--dataset": ["digits", DATA, "mnist", "digits+test~9"],
-    "--method": [
-        "downpour_sgd+rounds~3", "pfnm", "downpour_sgd+rounds~2@3", "gossip_sgd+rounds~1",
-        "uniform_ensemble", "pooled", "average;local", "pfnm;", ";", "pfnm+sigma2~1@2",
-    ],
-    "--graph": ["ring", "ring+self_loops~false", "matrix+rows~1", "file+csv~x", "rign", ""],
-    "--checkpoint-seconds": ["0", "nan", "-1"],
-}  # fmt: skip
-WRITTEN = {
-    "federate": ["--global-model", "g.pt"],
-    "peer": ["--confusion", "c.parquet", "--nodes", "n.pt"],
-}
-MADE = ["--out", "--timings", "--global-model", "--confusion", "--nodes"]
-MADE += ["--data", "--members", "--local"]
-NAMES = [
-    "nowhere", "empty", "text", "inside", "data", "data/dataset.json", "data/train_x.npy",
-    "members", LOCAL,
-]  # fmt: skip
-OTHER_FILES = dict.fromkeys(("--data", "--members"), NAMES) | {"--out": ["text/a", "new/a"]}
-STAGES = {
-    "train": ["--clients", "0-2", "--out"],
-    "aggregate": ["--method", "average", "--local", LOCAL, "--out"],
-    "federate": ["--method", "downpour_sgd+rounds~2", "--measure-every", "1", "--out"],
-    "peer": ["--method", "gossip_sgd+rounds~2", "--graph", "ring", "--measure-every", "1", "--out"],
-}
-
-
-@some(120)
-@given(st.sampled_from(list(STAGES)), st.data())
-def test_odd_arguments_of_stages(folder, name, data):
-    """One argument is another than the scenario's, or names another file or none."""
-    words = [*scenario(folder), *STAGES[name], "made.parquet", *WRITTEN.get(name, [])]
-    for file in ("empty", "text", "inside/a"):
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text("text" if file == "text" else "")
-    given = dict(zip(words[::2], words[1::2], strict=True))
-    odd = data.draw(st.sampled_from([*ARGUMENTS, *OTHER_FILES]))
-    given[odd] = data.draw(st.sampled_from(OTHER_FILES.get(odd) or ARGUMENTS[odd]))
-    pairs = ((key, folder / text if key in MADE else text) for key, text in given.items())
-    stage(name, *(word for pair in pairs for word in pair))

@@ -215,6 +215,9 @@ def test_runs_do_the_same_whether_clients_are_kept_or_made(tmp_path, kept, parti
 
 
 def test_few_clients_are_divided_as_of_any_data_set_and_all_cannot_be_looked_at():
+    held = ClientRows(np.array([2, 0, 1]), np.array([7, 9, 4], np.int32))
+    assert [own.tolist() for own in held] == [[7, 9], [], [4]] == [own.tolist() for own in held[:]]
+    assert (len(held), held.sizes.tolist()) == (3, sizes_of([*held]).tolist()) == (3, [2, 0, 1])
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
         assert population_of(synthetic(), partition) is None
@@ -223,16 +226,3 @@ def test_few_clients_are_divided_as_of_any_data_set_and_all_cannot_be_looked_at(
     for key, value in {"pick": "random", "min_examples": 20, "validation": 9, "public": 9}.items():
         with pytest.raises(FedreproError, match=f"'{key}' would look at all of them"):
             population_of(synthetic(), natural(31, **{key: value}))
-
-
-@drawn_by(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-def test_rows_of_clients_lie_one_after_another(sizes):
-    rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes)).astype(np.int32)
-    held, wanted = ClientRows(np.array(sizes), rows), np.split(rows, np.cumsum(sizes)[:-1])
-    assert len(held) == len(sizes)
-    assert held.sizes.tolist() == sizes_of(wanted).tolist() == sizes
-    for client in np.random.default_rng(1).permutation(len(sizes)):
-        assert held[int(client)].tolist() == wanted[client].tolist()
-    assert [own.tolist() for own in held[-2:]] == [own.tolist() for own in wanted[-2:]]
-    with pytest.raises(IndexError):
-        held[len(sizes)]

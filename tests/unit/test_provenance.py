@@ -80,16 +80,12 @@ def test_a_revision_is_dirty_if_a_file_of_the_package_is_another_one(package, tm
     assert asked(package).revision == f"{head}-dirty"  # by the new file alone
 
 
-def test_where_no_repository_tracks_the_package_it_has_no_revision(package, tmp_path):
-    """An environment within some other project, as virtual environments are; and without git."""
-    (tmp_path / "clone/.gitignore").write_text("src\n")
-    commit(tmp_path / "clone")
+def test_every_file_of_the_package_counts_and_without_a_repository_there_is_no_revision(package):
+    (package.parents[1] / ".gitignore").write_text("src\n")
+    commit(package.parents[1])  # of some other project, as around virtual environments
     found = asked(package)
     assert found.revision == "unknown"
     assert asked(package, PATH="/nowhere") == found
-
-
-def test_every_file_of_the_package_counts(package):
     files = {str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()}
     files -= {name for name in files if name.startswith("papers/") and not name.endswith(".py")}
     assert files == set(source_digests.on_disk(str(package)))

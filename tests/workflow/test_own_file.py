@@ -141,9 +141,11 @@ exhibits:
     caption: None.
     trials: 1
     dataset: {name: digits}
-    model: {name: mlp}
+    model: {name: mlp, hidden: [5]}
     training: {name: adam}
     sweep: {training.epochs: [2]}
+"""
+ALL_MINE = """
     partition: {name: halves}
     methods:
       - {name: median, label: median}
@@ -151,13 +153,17 @@ exhibits:
       - {name: broken, label: chosen, settings: grid, choose: pooled_train}
       - {name: late, label: late}
 """
+THEIRS = """
+    partition: {name: iid, clients: 2}
+    methods: [{name: average}, {name: local}]
+"""
 TARGET = "reports/tiny/mine/table-mine.html"
 
 
 def test_a_file_of_ones_own_is_all_there_is_to_a_method_and_what_fails_is_a_row(tmp_path):
     folder = checkout(tmp_path / "own")
     (folder / "mine.py").write_text(MINE)
-    (folder / "config/exhibits/mine.yaml").write_text(EXHIBIT)
+    (folder / "config/exhibits/mine.yaml").write_text(EXHIBIT + ALL_MINE)
     config, target = folder / "config/config.yaml", folder / TARGET
     config.write_text(config.read_text() + "components: [mine.py]\n")
 
@@ -222,26 +228,7 @@ def test_the_paper_of_the_page_is_drawn_and_judged(tmp_path: Path) -> None:
         assert {row["claim"] for row in csv.DictReader(file)} == {"T1"}
 
 
-OWN = """
-paper: mine
-title: Mine
-source: nobody, nowhere, 2026
-exhibits:
-  table-mine:
-    drawing: table
-    title: Mine
-    place: nowhere
-    caption: None.
-    dataset: {name: digits}
-    partition: {name: iid, clients: 2}
-    model: {name: mlp, hidden: [5]}
-    training: {name: adam, epochs: 1}
-    sweep: {}
-    trials: 1
-    methods: [{name: average}, {name: local}]
-"""
 TESTS = [f"tests/unit/test_{name}.py" for name in ("packs", "spec", "outside")]
-OWN_TARGET = "reports/tiny/mine/table-mine.html"
 
 
 def without(folder: Path, *papers: str) -> Path:
@@ -249,14 +236,14 @@ def without(folder: Path, *papers: str) -> Path:
     checkout(folder)
     for paper in papers:
         shutil.rmtree(folder / "src/fedrepro/papers" / paper)
-    (folder / "config/exhibits/mine.yaml").write_text(OWN)
+    (folder / "config/exhibits/mine.yaml").write_text(EXHIBIT + THEIRS)
     return folder
 
 
 def test_without_any_paper_an_exhibit_of_ones_own_is_computed(tmp_path: Path) -> None:
     folder = without(tmp_path / "clone", *paper_names())
-    run(folder, OWN_TARGET, PYTHONPATH=str(folder / "src"))
-    assert (folder / OWN_TARGET).stat().st_size > 0
+    run(folder, TARGET, PYTHONPATH=str(folder / "src"))
+    assert (folder / TARGET).stat().st_size > 0
 
 
 # what a user and a developer would do, one after the other in one process
@@ -290,7 +277,7 @@ def test_without_a_paper_all_else_goes_on(papers: tuple[str, ...], tmp_path: Pat
     for paper in papers:
         shutil.rmtree(folder / "tests/papers" / paper, ignore_errors=True)
     source = str(folder / "src")
-    assert {"aggregate", "table"} <= planned(folder, OWN_TARGET, PYTHONPATH=source)
+    assert {"aggregate", "table"} <= planned(folder, TARGET, PYTHONPATH=source)
     done = loaded.python(["-c", CODE, *TESTS], folder, environment(PYTHONPATH=source))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (told,) = (line for line in done.stdout.splitlines() if line.startswith("exhibits:"))

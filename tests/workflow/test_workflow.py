@@ -25,10 +25,8 @@ import numpy as np
 import once
 import pytest
 import torch
-import yaml
 from mirror import MIRROR, needs_mirror
 
-from fedrepro.cli import preload_client, preload_server
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
@@ -110,7 +108,6 @@ def run(folder: Path, *words: str, **env: str) -> str:
 
 
 def planned(folder: Path, *words: str, **env: str) -> set[str]:
-    """The rules that a dry run would run."""
     return rules_in(dry_run(folder, *words, **env))
 
 
@@ -145,19 +142,6 @@ def finished() -> Path:
     return once.folder("finished", lambda folder: by_path(checkout(folder)))
 
 
-SMALL = "reports/tiny/pfnm/figure-2b"
-# two clients and a few methods, since every job starts a Python of its own
-LESS = """
-    methods:
-      - name: pfnm
-        label: PFNM
-        sigma2: [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
-        choose: pooled_train
-      - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}
-    at: {tiny: {sweep: {partition.clients: [2]}}}
-"""
-
-
 def test_one_command_writes_the_report_with_every_figure_and_nothing_half(finished):
     assert "site/index.html" in (finished / "reports/tiny/index.html").read_text()
     made = (finished / "reports/tiny/site/papers").glob("*.html")
@@ -175,42 +159,6 @@ def test_bytes_of_all_metrics_are_those_in_the_repository(finished):
     golden = {k: v for k, v in exact.kept().items() if k.startswith("tiny ")}
     found = {f"tiny {path}": value for path, value in exact.of_tiny(finished).items()}
     assert sorted(k for k in {*golden, *found} if golden.get(k) != found.get(k)) == [], exact.HINT
-
-
-@pytest.mark.nightly
-def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
-    finished, tmp_path, monkeypatch
-):
-    """Through cluster-generic: what a comma in a wildcard would break shows here."""
-    folder = checkout(tmp_path / "remote")
-    exhibits = own_exhibits(folder)
-    found = yaml.safe_load(exhibits.read_text())
-    found["exhibits"]["figure-2b"] |= yaml.safe_load(LESS)
-    exhibits.write_text(yaml.safe_dump(found, sort_keys=False))
-    edit(folder / "config/config.yaml", "clients_per_job: all", "clients_per_job: 1")
-    edit(folder / "config/config.yaml", "trials_per_job: auto", "trials_per_job: 1")
-    # what a workflow has for its jobs on this machine, for those of a cluster too
-    monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
-    monkeypatch.setenv(preload_client.SOCKET, "")
-    lifeline = preload_server.start_server(preload_server.FEW)
-    (folder / "submit").write_text('sh "$1" > "$1.said" 2>&1 &')
-    run(
-        folder, "--jobs", "3", "--executor", "cluster-generic",
-        "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "sh submit",
-        f"{SMALL}.csv",
-    )  # fmt: skip
-    if lifeline is not None:
-        os.close(lifeline)
-    drawn, whole = ((at / f"{SMALL}.csv").read_text().splitlines() for at in (folder, finished))
-    matched = [line for line in drawn if line.startswith("2,PFNM,")]
-    assert len(matched) > 5
-    assert set(matched) <= set(whole)
-    # matching in two trials, and a method in rounds in one; two clients in two trials
-    assert len([*(folder / "results/tiny").rglob("metrics.parquet")]) == 3
-    assert len([*(folder / "results/tiny/train").rglob("local.parquet")]) == 4
-    run(folder, f"{SMALL}.models")  # made again from the files of single clients
-    kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
-    assert [one["trial"] for one in kept] == [0, 1]
 
 
 FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
@@ -378,21 +326,19 @@ def copy_of(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_slurm_profile_plans_the_same_files(tmp_path):
+def test_the_slurm_profile_plans_the_same_files_and_gives_more_to_a_job_that_failed(tmp_path):
+    """Through a cluster on which every job fails."""
     folder = checkout(tmp_path / "slurm")
     pytest.importorskip("snakemake_executor_plugin_slurm")
     settings = folder / "profiles/slurm/config.yaml"
     edit(settings, "clients_per_job: 1", "clients_per_job: all")
     edit(settings, "trials_per_job: 1", "trials_per_job: auto")
-    local = commands(folder)
+    local, on_slurm = (
+        commands_in(dry_run(folder, "--printshellcmds", *words))
+        for words in ((), ("--profile", "profiles/slurm"))
+    )
     assert len(local) > 20
-    assert commands(folder, "--profile", "profiles/slurm") == local
-
-
-def test_a_job_that_failed_is_given_more_memory_and_time(tmp_path):
-    """By the slurm profile, through a cluster on which every job fails."""
-    folder = checkout(tmp_path / "retried")
-    pytest.importorskip("snakemake_executor_plugin_slurm")
+    assert on_slurm == local
     (folder / "submit").write_text('grep "^# properties" "$1" >> submitted; exit 1')
     done = snakemake(
         folder, "--profile", "profiles/slurm", "--executor", "cluster-generic",
@@ -424,11 +370,6 @@ def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
     assert not list(folder.glob(".snakemake/locks/*"))
 
 
-def commands(folder: Path, *words: str) -> set[str]:
-    """What a dry run would start; commands name their inputs and outputs."""
-    return commands_in(dry_run(folder, "--printshellcmds", *words))
-
-
 def jobs_in(text: str) -> list[dict[str, Any]]:
     """The json of all jobs that a dry run shows."""
     words = [shlex.split(command) for command in sorted(commands_in(text))]
@@ -438,14 +379,6 @@ def jobs_in(text: str) -> list[dict[str, Any]]:
 def commands_in(text: str) -> set[str]:
     lines = text.split("\n")
     return {line.split(": ", 1)[1] for line in lines if line.startswith("Shell command: ")}
-
-
-def test_the_paper_scale_plans_the_real_work_in_a_fresh_clone(tmp_path):
-    folder = checkout(tmp_path / "paper")
-    text = dry_run(folder, "reports/paper/pfnm/figure-2a.svg")
-    for part in ("download", "prepare", "partition", "train", "aggregate", "federate", "exhibit"):
-        assert f"\n{part} " in text
-    assert "-homogeneous-" in text
 
 
 def test_a_mistake_in_the_config_is_one_sentence(tmp_path):
@@ -475,26 +408,9 @@ def test_a_file_of_exhibits_that_cannot_be_read_blocks_no_others(tmp_path):
     assert "Traceback" not in done.stderr + done.stdout
 
 
-def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished, tmp_path):
-    folder = copy_of(finished, tmp_path)
-    paths = sorted((folder / "results/tiny/partition").glob("digits-pooled-*/partition.parquet"))
-    for path in paths:
-        path.write_bytes(path.read_bytes()[:200])
-    shutil.rmtree(folder / "reports/tiny")  # what is drawn already would not be drawn again
-    figure = "reports/tiny/p2p/table-accuracy.csv"
-    done = snakemake(folder, "--cores", "2", figure)
-    text = done.stderr + done.stdout
-    assert done.returncode != 0
-    assert "missing or damaged; delete it and start again" in text.replace("it is ", "")
-    for path in paths:
-        path.unlink()
-    run(folder, figure, *(str(path.relative_to(folder)) for path in paths))
-    assert all(path.is_file() for path in paths)
-    assert products(folder).items() <= products(finished).items()
-    assert (folder / figure).read_bytes() == (finished / figure).read_bytes()
-
-
-def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished, tmp_path):
+def test_a_figure_stays_where_a_truncated_file_stops_it_and_is_drawn_once_that_is_gone(
+    finished, tmp_path
+):
     folder = copy_of(finished, tmp_path)
     drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}
     assert len(drawn) == len(SUFFIXES)
@@ -506,8 +422,11 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
     done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.svg")
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].startswith(f"fedrepro: {path.relative_to(folder)}")
+    assert "missing or damaged; delete it and start again" in done.stderr
     assert {path: path.read_bytes() for path in drawn} == drawn
-    path.write_bytes(whole)
+    path.unlink()
+    run(folder, str(path.relative_to(folder)))
+    assert path.read_bytes() == whole
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert planned(folder) == {"exhibit", "claims", "site"}  # a label computes nothing again
 
