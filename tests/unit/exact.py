@@ -35,7 +35,6 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
 
 
 def places() -> list[Path]:
-    """The folders with what is kept."""
     return [HERE, *sorted(path for path in (HERE.parent / "papers").iterdir() if path.is_dir())]
 
 
@@ -66,7 +65,6 @@ def _folder(key: str) -> Path:
 
 
 def kept() -> Mapping[str, str]:
-    """The digests in the repository, by what they are of."""
     return read_kept(BYTES)
 
 

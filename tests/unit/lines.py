@@ -44,11 +44,9 @@ class Counter:
         self.add = self.others.append  # what another process counted
 
     def found(self) -> str:
-        """What was counted here, as text."""
         return json.dumps(self.counted.get_coverage())
 
     def together(self) -> dict[str, Any]:
-        """What was counted here and elsewhere."""
         merged: dict[str, Any] = self.counted.get_coverage()
         for found in self.others:
             slipcover.merge_coverage(merged, json.loads(found))
@@ -56,10 +54,8 @@ class Counter:
 
 
 def percent(counted: dict[str, Any]) -> float:
-    """The share of the lines that ran."""
     return float(counted["summary"]["percent_covered"])
 
 
 def show(counted: dict[str, Any], out: TextIO) -> None:
-    """Write which lines of which file did not run."""
     slipcover.print_coverage(counted, outfile=out, skip_covered=True, missing_width=80)

@@ -29,7 +29,6 @@ def begin() -> str | None:
 
 
 def end(folder: str | None) -> None:
-    """Remove the folder that `begin` made."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
         del os.environ[VARIABLE]

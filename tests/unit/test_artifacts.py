@@ -50,7 +50,6 @@ def metrics(path, values=(1,), source=SOURCE):
 
 
 def models(path, trials=(0, 0, 1, 1), clients=(0, 1, 0, 1), only=slice(None)):
-    """Local models of two layers, some of four."""
     rng = np.random.default_rng(0)
     shapes = {"weight0": (4, 3, 2), "bias0": (4, 2)}
     tensors = {name: rng.random(shape, np.float32)[only] for name, shape in shapes.items()}
@@ -252,7 +251,6 @@ def flipped(data, at, bit=0):
 
 @pytest.mark.parametrize("kind", ["table", "state", "models"])
 def test_a_flipped_bit_or_a_cut_anywhere_is_a_sentence(tmp_path, kind):
-    """In pages as in a footer, of which parquet's own checksums say nothing."""
     path = tmp_path / "file"
     WRITE[kind](path)
     good = path.read_bytes()

@@ -30,7 +30,6 @@ def _in_the_repository(monkeypatch):
 
 
 def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
-    """Exit status and what was written."""
     script = f"benchmarks/{name}.py"
     done = loaded.python([script, *map(str, words), "--results", str(folder)], ROOT)
     assert done.returncode in (0, 1), done.stdout + done.stderr

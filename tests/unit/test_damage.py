@@ -38,7 +38,6 @@ FLIPS, CUTS = 6, 3  # of each file
 
 
 def make_run():
-    """Compute all that the workflow makes at scale tiny for two exhibits, and record it."""
     Path("config").symlink_to(ROOT / "config")
     plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
     for key in KEYS:
@@ -109,7 +108,6 @@ def kinds_of_reports(plan):
 
 
 def spoiled(good, others, draw):
-    """Give the bytes with one bit flipped, cut, with zeros as a disk leaves them, and others."""
     for at in draw.sample(range(8 * len(good)), FLIPS):
         yield good[: at // 8] + bytes([good[at // 8] ^ 1 << at % 8]) + good[at // 8 + 1 :]
     yield from (b"", draw.randbytes(len(good)))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirror import MIRROR, TABLE, needs_mirror
+from mirror import TABLE
 
 from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.core.artifacts import read_json, write_json
@@ -31,7 +31,6 @@ from fedrepro.data.raw_files import (
     COLUMNS,
     forms,
     largest_unpacked,
-    raw_source,
     read_dataset_table,
 )
 from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
@@ -56,23 +55,6 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-@needs_mirror
-@pytest.mark.nightly
-def test_mnist_is_what_was_published(tmp_path):
-    raw = MIRROR / "mnist"
-    sources = [raw_source(raw / file, forms("mnist", file, TABLE)) for file in TRAIN + TEST]
-    token = parse_token("dataset", "mnist")
-    write_prepared(tmp_path, arrays_of("mnist", raw), token, {}, sources)
-    data = load_prepared(tmp_path)
-    for split, (images, labels), count in (("train", TRAIN, 60_000), ("test", TEST, 10_000)):
-        x, y = read_idx(raw / images), read_idx(raw / labels)
-        assert np.array_equal(data.raw(split), x.reshape(count, 784))
-        assert np.array_equal(data.labels(split), y)
-        assert data.info["counts"][split] == np.bincount(y).tolist()
-    assert len(data.labels("validation")) == 0
-    assert [source["file"] for source in data.info["sources"]] == [*TRAIN, *TEST]
-
-
 @pytest.fixture
 def small_mnist(tmp_path) -> Path:
     """Files of MNIST's form with 230 and 40 examples; every pixel tells the example's number."""
@@ -86,7 +68,6 @@ def small_mnist(tmp_path) -> Path:
 
 
 def numbered(token: str, raw: Path) -> dict[str, list[int]]:
-    """The numbers of the examples of each split, whose labels are theirs."""
     arrays = arrays_of(token, raw)
     found = {split: arrays.x[split][:, 0, 0].astype(int) for split in SPLITS}
     assert all(np.array_equal(arrays.y[split], own * 7 % 10) for split, own in found.items())
@@ -172,7 +153,6 @@ def prepare(folder, arrays):
 
 @pytest.fixture
 def prepared(tmp_path) -> Path:
-    """A folder of small data."""
     prepare(tmp_path, small_arrays())
     return tmp_path
 
@@ -366,7 +346,6 @@ ROW = {
 
 
 def table_of(path, **changes):
-    """The table of a file with one row."""
     row = {**ROW, **changes}
     path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
     return read_dataset_table(path)

@@ -58,7 +58,6 @@ FLOWERS = "\n".join(["length,kind,width", *ROWS])
 
 
 def listed(folder: Path, file: str, code: str, name: str) -> str:
-    """What `fedrepro data list` says once a data set of this file was fetched."""
     (folder / file).write_text(code)
     # a second folder of the package stands for the file in src/fedrepro/components/datasets
     start = (
@@ -108,7 +107,6 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["quick", "tiny"])
 def test_small_scales_download_nothing(scale: str) -> None:
-    """As docs/using.md says of them, whatever exhibits are drawn."""
     exhibits = plan(scale, exhibits="all").exhibits.values()
     runs = [run for exhibit in exhibits for run in exhibit.runs if run.scenario]
     data = {one for run in runs for one in (run.scenario.dataset, public_data_of(run.method))}

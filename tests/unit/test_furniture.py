@@ -73,7 +73,6 @@ def test_make_has_the_targets_that_its_help_names():
 
 
 def copy_for_make(folder: Path) -> Path:
-    """What make reads before it has an environment."""
     lock = "src/fedrepro/core/diagnostics/run_locked.py"
     for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", lock):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +187,6 @@ except Exception as error:
 
 
 def base() -> set[str]:
-    """The packages that the base install comes to."""
     found: set[str] = set()
     todo = [Requirement(line).name for line in PROJECT["project"]["dependencies"]]
     while todo:
@@ -209,7 +207,6 @@ def base() -> set[str]:
 
 @cache
 def hidden() -> list[str]:
-    """The modules of all other packages that are installed here."""
     there = base() | {"fedrepro"}
     return [
         module

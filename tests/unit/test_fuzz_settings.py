@@ -45,7 +45,6 @@ SMALL = {"clients_per_job": 1, "trials_per_job": 1}
 
 
 def written(values: object) -> str:
-    """As YAML, by the fast writer where there is one."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return str(yaml.dump(values, Dumper=dumper))
 
@@ -121,7 +120,6 @@ EXTRA = [
 
 @st.composite
 def drawn_otherwise(draw: st.DrawFn) -> tuple[str, dict]:
-    """An exhibit with another drawing, sweep or methods than those it was made for."""
     name = draw(st.sampled_from(NAMES))
     own = {k: v for k, v in copy.deepcopy(EXHIBITS["exhibits"][name]).items() if k != "at"}
     if draw(st.booleans()):
@@ -138,7 +136,6 @@ def drawn_otherwise(draw: st.DrawFn) -> tuple[str, dict]:
 
 @pytest.fixture
 def without_png(monkeypatch):
-    """Figures without their slowest part."""
     image_of = draw_module.image_of
     monkeypatch.setattr(
         draw_module, "image_of", lambda *given: image_of(*given) if ".svg" in given else b""
@@ -226,7 +223,6 @@ LEFT_OUT = {("data", "fetch"): {"everything"}, ("documents",): {"check"}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A working folder with little in it."""
     made = tmp_path_factory.mktemp("commands")
     (made / "config").mkdir()
     for name in ("config.yaml", "datasets.csv"):
@@ -241,7 +237,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list]]:
-    """Every command with its parameters."""
     for name, one in group.commands.items():
         if hasattr(one, "commands"):
             yield from commands(one, (*above, name))
@@ -257,7 +252,6 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
-    """A command with what it needs, or not, and with some of its options."""
     name = draw(st.sampled_from(sorted(COMMANDS)))
     texts = st.sampled_from(WORDS if name[0] == "bench" else WORDS + PIPES)
     line = list(name)
@@ -282,7 +276,6 @@ VALUES = st.sampled_from(
 
 @st.composite
 def jobs(draw: st.DrawFn) -> list[str]:
-    """A job with some keys."""
     stage = draw(st.sampled_from([*COMPUTING, *DRAWING, "x"]))
     keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
     return ["job", json.dumps({"stage": stage, **{key: draw(VALUES) for key in keys}})]

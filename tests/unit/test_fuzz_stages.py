@@ -85,7 +85,6 @@ CLIP = next(iter(CLIPS))
 
 
 def photograph(packed, other=None):
-    """The first one in a zip, or the zip with another one in its place."""
     with zipfile.ZipFile(io.BytesIO(packed)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     first = next(iter(members))
@@ -125,7 +124,6 @@ SLOW = ("clips", "photographs", "table of photographs")
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    """Small files of all these publishers."""
     made = tmp_path_factory.mktemp("raw")
     for (images, labels), count in ((TRAIN, 60), (TEST, 20)):
         write_idx(made / images, np.zeros((count, 28, 28), np.uint8))
@@ -165,7 +163,6 @@ GENERATED = [DATASETS[name] for name in ("digits", "p2p_nodes", "shapes") if nam
 
 
 def stage(*words: object) -> None:
-    """The stage does its job, or says why not in one line."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         try:
@@ -183,7 +180,6 @@ def stage(*words: object) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A data set, a partition of it, and local models."""
     made = tmp_path_factory.mktemp("stages")
     with contextlib.redirect_stderr(io.StringIO()):
         jobs.divided(made, PARTITION, dataset=DATA)

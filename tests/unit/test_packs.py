@@ -1,13 +1,11 @@
-"""Papers as folders: where their files lie, what goes before, and that each can be taken out."""
+"""Papers as folders: where their files lie, and what goes before."""
 
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedrepro.core import paper_files
 from fedrepro.core.errors import FedreproError
@@ -67,19 +65,3 @@ def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
         "b": Path("src/fedrepro/papers/b/findings.md"),
         "b-more": Path("src/fedrepro/papers/b/findings-more.md"),
     }
-
-
-# it names papers in sentences alone
-ALLOWED = {"workflow/test_own_file.py"}
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_tests_that_take_a_paper_for_an_example_are_listed(paper):
-    told = yaml.safe_load((ROOT / "tests/examples.yaml").read_text()).get(paper, [])
-    listed = {name.partition("::")[0] for name in told}
-    files = r"(?:load_exhibits\(\)|files|FILES)"
-    taken = re.compile(rf'papers[./]{paper}\b|["\'/]{paper}/[a-z]|{files}\["{paper}"\]')
-    folders = ("unit", "workflow")
-    there = [path for name in folders for path in (ROOT / "tests" / name).glob("test_*.py")]
-    own = {f"{p.parent.name}/{p.name}" for p in there if taken.search(p.read_text())}
-    assert own - ALLOWED <= listed

@@ -18,7 +18,6 @@ from fedrepro.planning.jobs import Scenario
 
 
 def classes_of(owner, labels):
-    """The classes that each client holds."""
     return [set(labels[owner == client].tolist()) for client in range(owner.max() + 1)]
 
 
@@ -83,7 +82,6 @@ def test_a_tiny_alpha_gives_each_class_to_one_client(name, alpha):
 
 @pytest.mark.parametrize("code", ["niid_bench", "fedfisher"])
 def test_a_published_draw_is_that_of_numpys_old_generator(code):
-    """Worked out with lists and the global generator, as published code has it."""
     labels = np.arange(6000) % 10
     values = {"code": code, "alpha": 0.5, "first_seed": 3}
     split = split_of("published_draw", labels, 5, RngKey(0, trial=2), **values)
@@ -303,7 +301,6 @@ def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
 
 
 def roles(train, validation=()):
-    """Data of one class whose examples belong to these groups."""
     return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
 
 

@@ -102,7 +102,6 @@ everybody = cache(lambda clients: made_of(clients).whole)  # the same examples i
 
 @drawn_by(st.data())
 def test_examples_that_are_made_are_those_of_their_rows(data):
-    """Of any clients, in any order, rows of several at once and none."""
     made, whole = made_of(9), everybody(9)
     count = len(whole.targets)
     rows = data.draw(st.lists(st.lists(st.integers(0, count - 1), max_size=8), max_size=5))
@@ -128,7 +127,6 @@ OWN |= {f"{name}_streaming": {"steps": 2} for name in STEPS}
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
-    """The bytes of its state, with the clients' examples made or all in memory."""
     item, own = METHODS[name], Population(MADE, 8)
     held, (x, y) = own.train, MADE.examples(99)
     known = {"example_counts": held.sizes, "label_counts": own.label_counts(10)}
@@ -186,7 +184,6 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
 
 
 def run(folder, dataset, partition, method):
-    """What stages write of a method in rounds, and of the local models of some clients."""
     scenario = ["--dataset", dataset, "--model", "logistic", "--training", "sgd+epochs~1"]
     words = [*divided(folder, partition, "0", dataset), *scenario[2:], "--timings", folder / "t"]
     out = ["--global-model", folder / "g", "--out", folder / "m"]
@@ -205,7 +202,6 @@ def run(folder, dataset, partition, method):
     ],
 )
 def test_runs_do_the_same_whether_clients_are_kept_or_made(tmp_path, kept, partition, method):
-    """Of a million clients the stages read and write those that are drawn."""
     found = []
     for count in (kept, 3):
         token = f"synthetic+clients~{count}+least~10+log_mean~1+log_sd~1"

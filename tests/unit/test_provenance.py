@@ -37,7 +37,6 @@ def test_digests_tell_names_apart_and_origins_are_counted_once():
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the package, in a git repository of its own."""
     copied = tmp_path / "clone/src/fedrepro"
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__"))
     # its compiled modules are no change, in a copy as in the repository
@@ -53,7 +52,6 @@ def commit(folder):
 
 
 def asked(package, **env):
-    """What a new process says of the sources that it loads from there."""
     code = "from fedrepro.core.provenance import loaded_source; print(*loaded_source())"
     env = {**os.environ, "PYTHONPATH": str(package.parent), **env}
     said = subprocess.check_output([sys.executable, "-c", code], env=env, cwd="/", text=True)
@@ -97,7 +95,6 @@ def test_every_file_of_the_package_counts_and_without_a_repository_there_is_no_r
 
 
 def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811
-    """And the parameters that it was computed with, resolved."""
     words = ["--local", data / "local.parquet", "--method", "average", "--out", tmp_path / "m"]
     assert compute("aggregate", data, tmp_path, *words) == 0
     assert rounds(data, tmp_path / "rounds", method="downpour_sgd+rounds~2") == 0

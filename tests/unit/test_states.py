@@ -37,8 +37,6 @@ STATES = {
     "array of one": np.array(3, np.int64),
     "numbers of NumPy": [np.float32(0.1), np.int64(-5), np.bool_(True)],
     "tuple": (1, (2.5, None), []),
-    "set": {3, 1, 2},
-    "frozen set": frozenset({"b", "a"}),
     "dicts": {"a": {"b": {"c": np.zeros(2), "d": (1, {"e": 2})}}},
     "alike": {str(j): {"a": np.full((2, 3), j), "b": np.float32([j])} for j in (7, 3, 5)},
     "alike by other keys": {j: {"a": np.arange(3)[::-1]} for j in ((1, "x"), None, 2.5)},
@@ -55,7 +53,6 @@ STATES = {
 
 
 def same(one, two):
-    """Equal in type and value, all the way down."""
     if type(one) is not type(two):
         return False
     if isinstance(one, dict):
@@ -83,19 +80,13 @@ def test_what_is_kept_comes_back_as_it_was_and_is_written_with_the_same_bytes(na
     assert same(from_plain(load_state(tmp_path / "raw.pt")), state)
 
 
-def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_path):
+def test_a_settled_state_shares_nothing():
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
     found = normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
     assert found["tensor"].is_contiguous()
-    sets = {0, 8}, {8, 0}
-    assert [*sets[0]] != [*sets[1]]
-    for items in sets:
-        save_state(tmp_path / f"{[*items]}.pt", to_plain({"items": items}))
-    one, other = (path.read_bytes() for path in tmp_path.iterdir())
-    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,7 @@ def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_pat
         (np.array([None]), r"state\['a'\]\[1\] is an array of object"),
         ({"b": {np.int64(1): 2}}, r"the key np.int64\(1\) of state\['a'\]\[1\]\['b'\] is a int64"),
         ({"b": {(1, np.int64(1)): 2}}, r"of state\['a'\]\[1\]\['b'\] is a tuple"),
-        ({frozenset()}, r"frozenset\(\) in state\['a'\]\[1\] is a frozenset"),
+        ({1, 2}, r"state\['a'\]\[1\] is a set"),
         ({"fedrepro.kept": "array"}, r"state\['a'\]\[1\] is a dict"),
         (torch.nn.Parameter(torch.zeros(1)), r"state\['a'\]\[1\] is a Parameter"),
         (torch.zeros(1, requires_grad=True), r"is a tensor that needs a gradient"),

@@ -54,6 +54,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,bf_interval=1
 ReturnToService=2
 KillWait=1
+MinJobAge=3600
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES State=UP
 AccountingStorageType=accounting_storage/none
@@ -61,7 +62,6 @@ AccountingStorageType=accounting_storage/none
 
 
 def lacking() -> str:
-    """Why there can be no such cluster here; empty if there can."""
     if os.geteuid() != 0:
         return "only root can start a SLURM"
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -117,7 +117,6 @@ class Cluster:
         until(lambda: self.ask(*asked, check=False).strip() in up)
 
     def lose_node(self) -> None:
-        """The node dies with all that runs on it, and SLURM is told so."""
         self.running.pop("slurmd").kill()
         for pid, words, env in self.processes():
             if b"slurmstepd" in words or b"SLURM_JOB_ID=" in env:
@@ -125,7 +124,6 @@ class Cluster:
         self.ask("scontrol", "update", f"nodename={self.host}", "state=down", "reason=dead")
 
     def start(self, name: str, *words: str) -> None:
-        """A daemon that does not outlive this process."""
         with (self.folder / f"{name}.out").open("ab") as said:
             self.running[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", name, *words],
@@ -133,7 +131,6 @@ class Cluster:
             )  # fmt: skip
 
     def ask(self, *words: str, check: bool = True) -> str:
-        """What a command prints."""
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
@@ -217,8 +214,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Site:
-    """A clone whose jobs meet trouble."""
-
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.folder, self.cluster = checkout(folder), cluster
         self.trouble = folder.with_name(f"{folder.name}-trouble")
@@ -234,7 +229,6 @@ class Site:
         self.env = {**own, "PATH": os.pathsep.join((str(first), str(BIN), own["PATH"]))}
 
     def job(self, name: str) -> str:
-        """The SLURM job that has met this trouble."""
         place = self.trouble / f"met/{name}/job"
         until(place.exists, BUSY)
         return place.read_text().strip()

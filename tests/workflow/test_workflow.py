@@ -90,7 +90,6 @@ def environment(**env: str) -> dict[str, str]:
 
 
 def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """In a process that has it loaded."""
     return loaded.snakemake(folder, words, environment(**env))
 
 
@@ -127,7 +126,6 @@ def rules_in(text: str) -> set[str]:
 
 
 def products(folder: Path) -> dict[str, bytes]:
-    """Every parquet, pt and csv, measured times aside."""
     found = [p for top in ("results", "reports/tiny") for p in (folder / top).rglob("*")]
     return {
         str(p.relative_to(folder)): p.read_bytes()
@@ -207,7 +205,6 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, 
 
 
 def some_went_on(folder: Path) -> bool:
-    """Whether a job went on from a checkpoint, by what it wrote."""
     logs = (folder / "results/tiny/logs").rglob("*.log")
     return any("going on from round" in log.read_text() for log in logs)
 
@@ -244,13 +241,11 @@ def kill_tree(root: int) -> None:
 
 
 def made_anew(folder: Path) -> list[str]:
-    """The folders under results/ that a dry run would compute."""
     found = [job["out"] for job in jobs_in(dry_run(folder, "--printshellcmds"))]
     return [out for out in found if out.startswith("results/tiny/")]
 
 
 def test_an_edited_exhibit_leaves_finished_files_alone(finished, tmp_path):
-    """Another value, method and trial: what is new is planned, file by file."""
     folder = copy_of(finished, tmp_path)
     assert "Nothing to be done" in run(folder)
     exhibits = own_exhibits(folder)
@@ -289,11 +284,6 @@ def test_an_edited_exhibit_leaves_finished_files_alone(finished, tmp_path):
         (
             "methods/average.py", "", "# another line\n",  # all that lies in the file
             {"aggregate", "exhibit", "table", "claims", "site"},
-        ),
-        (
-            "components/partitions/dirichlet.py", "version=1", "version=9",
-            {"partition", "train", "aggregate", "federate", "exhibit", "maps",
-             "claims", "site"},
         ),
         (
             "components/trainings/optimisers.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
@@ -355,7 +345,6 @@ def test_the_slurm_profile_plans_the_same_files_and_gives_more_to_a_job_that_fai
 
 
 def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
-    """And no lock stays."""
     folder = checkout(tmp_path / "nowhere")
     pytest.importorskip("snakemake_executor_plugin_slurm")
     tools = tmp_path / "tools"
@@ -371,7 +360,6 @@ def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
 
 
 def jobs_in(text: str) -> list[dict[str, Any]]:
-    """The json of all jobs that a dry run shows."""
     words = [shlex.split(command) for command in sorted(commands_in(text))]
     return [json.loads(line[2]) for line in words if line[:2] == ["fedrepro", "job"]]
 

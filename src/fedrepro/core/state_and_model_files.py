@@ -1,6 +1,6 @@
 """Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-A state is plain data with tensors, NumPy arrays and sets; other data are refused.
+A state is plain data with tensors and NumPy arrays; other data are refused.
 """
 
 from __future__ import annotations
@@ -71,9 +71,6 @@ def to_plain(value: Any, place: str = "state") -> Any:
         return {MARK: "alike", "keys": keys, "each": {k: v["value"] for k, v in each.items()}}
     if kind in (list, tuple):
         return kind(to_plain(item, f"{place}[{i}]") for i, item in enumerate(value))
-    if kind in (set, frozenset):
-        items = [_name(item, f"{item!r} in {place}") for item in value]
-        return {MARK: kind.__name__, "items": sorted(items, key=repr)}
     import torch
 
     if kind is np.ndarray or isinstance(value, np.generic):
@@ -106,8 +103,6 @@ def from_plain(data: Any) -> Any:
             key: {name: value[at].copy() for name, value in each.items()}
             for at, key in enumerate(data["keys"])
         }
-    if kind is not None:
-        return set(data["items"]) if kind == "set" else frozenset(data["items"])
     return {key: from_plain(item) for key, item in data.items()}
 
 
@@ -123,7 +118,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return a dict's key or a set's item; raise, naming its `place`, if no file can keep it."""
+    """Return a dict's key; raise, naming its `place`, if no file can keep it."""
     if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
         return value
     raise _refused(place, f"a {type(value).__name__}")
@@ -132,7 +127,7 @@ def _name(value: Any, place: str) -> Any:
 def _refused(place: str, what: str) -> FedreproError:
     return FedreproError(
         f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold numbers, "
-        "texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU that "
+        "texts, lists, tuples, dicts, NumPy arrays of numbers, and tensors on the CPU that "
         "need no gradient"
     )
 

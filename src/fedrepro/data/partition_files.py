@@ -1,7 +1,7 @@
 """From a partition component to `partition.parquet` and back: which client has which examples.
 
 A partition component assigns every training example to a client. Here its result is checked,
-validation examples are dealt out alike, and all trials become one table, with numbers on the skew.
+validation examples are dealt out alike, and all trials become one table.
 
 A data set whose component declares a `population` stores its first clients as arrays, and generates
 the examples of any client from the client's number, so that there may be millions of clients. If
@@ -23,7 +23,7 @@ from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
+from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
 
@@ -57,7 +57,7 @@ KIND = "partition"
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
 ROWS_AT_ONCE = 2**17  # of a file that is read
-SHOWN = 100  # clients of a population whose labels stand for those of all, in numbers on skew
+SHOWN = 100  # clients of a population whose labels stand for those of all, in maps
 
 
 class ClientRows(Sequence[np.ndarray]):
@@ -210,12 +210,11 @@ def build_partition(
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
     proportion to training examples, by class, or by natural group. The metadata has each trial's
-    `redraws`, `skew` and `noise`. A `population` has no rows, and the skew of its first clients.
+    `noise`. A `population` has no rows.
     """
     names = prepared.classes
     if population:
-        skew = skew_of(population.label_counts(len(names)))
-        return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
+        return _table([], list(trials), [None] * len(trials))
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
@@ -236,7 +235,7 @@ def build_partition(
         kept = owner != UNASSIGNED
         return owner[kept], rows[kept]
 
-    parts, about = [], []
+    parts, noise = [], []
     for trial in trials:
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
@@ -260,28 +259,25 @@ def build_partition(
             np.stack(np.broadcast_arrays(trial, owner, SPLITS.index(name), rows))
             for name, (owner, rows) in held.items()
         ]
-        noise = None if split.noise is None else split.noise.tolist()
-        skew = skew_of(_counts(left, split))
-        about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
-    return _table(parts, list(trials), about)
+        noise.append(None if split.noise is None else split.noise.tolist())
+    return _table(parts, list(trials), noise)
 
 
 def _table(
-    parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
+    parts: Sequence[np.ndarray], trials: list[int], noise: Sequence[list[float] | None]
 ) -> pa.Table:
-    """Return the table: `parts` has its rows, int64 (4, n); `about` the metadata of each trial."""
+    """Return the table: `parts` has its rows, int64 (4, n); `noise` has a list a trial."""
     import pyarrow as pa
 
     rows = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
     # indices ascend within each split already, and this sort is stable
     trial, client, code, index = rows[:, np.lexsort((rows[1], rows[0]))]
-    provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
-    provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
     numbers = [pa.array(column, pa.int32()) for column in (trial, client, index)]
     columns = [*numbers[:2], names.cast(pa.string()), numbers[2]]
     table = pa.table(columns, names=["trial", "client", "split", "index"])
-    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(provenance)})
+    about = json.dumps({"noise": list(noise), "trials": trials})
+    return table.replace_schema_metadata({"fedrepro.provenance": about})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
