@@ -164,15 +164,7 @@ def atomic(path: Name) -> Iterator[Path]:
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
     """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body."""
-    try:
-        made = tempfile.TemporaryDirectory(
-            prefix="fedrepro.tmp-", dir=place, ignore_cleanup_errors=True
-        )
-    except OSError as error:
-        raise FedreproError(
-            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
-            "TMPDIR to a folder on another disk, and start again"
-        ) from error
+    made = tempfile.TemporaryDirectory(None, "fedrepro.tmp-", place, ignore_cleanup_errors=True)
     with made as folder:
         yield Path(folder)
 

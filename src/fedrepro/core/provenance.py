@@ -44,8 +44,7 @@ class Sources(NamedTuple):
 def loaded_source() -> Sources:
     """Return a hash of the package's files and the git revision, as at this function's first call.
 
-    The revision has 12 digits, and -dirty if a file of the package was changed or added; or is
-    `unknown`.
+    The revision has -dirty behind it if a file of the package was changed, or is `unknown`.
     """
 
     def git(*arguments: str) -> bytes:  # in the folder of the package; writes nothing
@@ -80,8 +79,7 @@ def versions() -> dict[str, str]:
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    `about` is the content of its json. Equal bytes take a CPU with selected kernels
-    (`kernel_pinning.pin`), and components of the versions that it records.
+    `about` is the content of its json.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -128,15 +126,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the keys of `origin` and more; `behind` lists the origins of inputs if they
-    differ.
-
-    Args:
-        seed: of all random draws.
-        specs: the components (data set, method, …) that it was computed with.
-        device: cpu or cuda.
-        inputs: the provenances of the files that it was computed from.
-        parts: further keys and values.
+    `specs` are the components that it was computed with, `inputs` the provenances of the files, and
+    `parts` further keys. The result has the keys of `origin` and more; `behind` lists the origins
+    of inputs if they differ.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)

@@ -137,10 +137,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 
 
 def save_state(path: Name, state: Any) -> None:
-    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
-
-    It is a zip archive, whose comment is its relative path and checksum.
-    """
+    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes."""
     import torch
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
@@ -241,7 +238,7 @@ def read_models(
 ) -> dict[int, TrialModels]:
     """Read the local models of some trials, by trial, from files that together hold all clients.
 
-    `made` are keys and values that the provenance of each file must not contradict.
+    The provenance of a file must not contradict `made`.
     """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:

@@ -112,10 +112,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients whose examples are generated on demand by `made`, instead of stored.
-
-    clients: how many there are. Rows are numbered client after client.
-    """
+    """Millions of clients, whose examples `made` generates; rows are numbered by client."""
 
     made: ClientGenerator
     clients: int
@@ -132,10 +129,7 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of a partition if the data set generates them on demand, else None.
-
-    Raises FedreproError if a parameter of the partition would need the examples of all clients.
-    """
+    """Return the clients of a partition if the data set generates them on demand, else None."""
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None

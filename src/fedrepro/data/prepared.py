@@ -224,10 +224,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
-
-    Damage within an array is found when the array is used.
-    """
+    """Return the data set that `write_prepared` wrote into `folder`, with its arrays mapped."""
     folder = Path(folder)
     info = read_info(folder)
     arrays: dict[str, dict[str, np.ndarray]] = {part: {} for part in "xyg"}
@@ -274,10 +271,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
-
-    Methods distil on them. Raises, naming `who`, unless examples have this `shape`.
-    """
+    """Draw at most 10,000 training inputs of `other`, of this `shape`: float32 (n, D)."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(

@@ -173,10 +173,7 @@ def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
 
 
 def _matching(path: Path, rows: Sequence[FileRow]) -> FileRow:
-    """Return the row whose size and checksum the file at `path` has; else ValueError.
-
-    A row without a checksum is tried last, and accepted with a warning.
-    """
+    """Return the row whose size and checksum, if any, the file at `path` has; else ValueError."""
     size = path.stat().st_size
     sized = [row for row in rows if row.bytes in (None, size)]
     for row in sorted(sized, key=lambda row: not row.checksum):

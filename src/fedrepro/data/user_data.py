@@ -1,7 +1,4 @@
-"""A user's own data from a csv or an npz: read, checked, and split by class.
-
-Whatever is wrong with a file raises an error of one sentence, with the position in the file.
-"""
+"""A user's own data from a csv or an npz: read, checked, and split by class."""
 
 from __future__ import annotations
 
@@ -151,10 +148,8 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
     """Return whether inputs look like pixels: 0 to 255, with a maximum over 127 (uint8: over 1)."""
-    if x.dtype == np.uint8:
-        return bool(x.max() > 1)
-    within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
-    return bool(within and (x.ndim > 2 or (np.floor(x) == x).all()))
+    least = 1 if x.dtype == np.uint8 else PIXEL / 2
+    return bool(x.min() >= 0 and least < x.max() <= PIXEL and (np.floor(x) == x).all())
 
 
 def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnExamples:
