@@ -55,13 +55,10 @@ def test_a_paper_of_ones_own_needs_no_folder(monkeypatch, tmp_path):
         load_exhibits()["mine"]
 
 
-def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
-    for name in ("docs/findings/a.md", "src/fedrepro/papers/b/findings.md"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("# found")
-    (tmp_path / "src/fedrepro/papers/b/findings-more.md").write_text("# more")
-    assert paper_files.findings(tmp_path) == {
-        "a": Path("docs/findings/a.md"),
-        "b": Path("src/fedrepro/papers/b/findings.md"),
-        "b-more": Path("src/fedrepro/papers/b/findings-more.md"),
-    }
+def test_pages_of_findings_are_those_of_papers(tmp_path):
+    folder = Path("src/fedrepro/papers/b")
+    (tmp_path / folder).mkdir(parents=True)
+    for name in ("findings.md", "findings-more.md"):
+        (tmp_path / folder / name).write_text("# found")
+    pages = {"b": folder / "findings.md", "b-more": folder / "findings-more.md"}
+    assert paper_files.findings(tmp_path) == pages

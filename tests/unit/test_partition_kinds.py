@@ -182,10 +182,12 @@ def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_o
     for one, again in zip(before, map(drawn, range(20)), strict=True):
         assert again.redraws == one.redraws
         assert np.array_equal(again.owner, one.owner)
-    for name, alpha in (("published_draw", 0.1), ("quantity_skew", 0.3)):
-        split = split_of(name, np.arange(400) % 10, 8, RngKey(0), alpha=alpha, min_examples=10)
+    for name, count, least, alpha in (
+        ("published_draw", 400, 20, 0.1), ("quantity_skew", 600, 10, 0.3),
+    ):  # fmt: skip
+        split = split_of(name, np.arange(count) % 10, 8, RngKey(0), alpha=alpha, min_examples=least)
         assert split.redraws > 0
-        assert np.bincount(split.owner, minlength=8).min() >= 10
+        assert np.bincount(split.owner, minlength=8).min() >= least
 
 
 @pytest.mark.parametrize(

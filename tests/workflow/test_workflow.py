@@ -159,9 +159,6 @@ def test_bytes_of_all_metrics_are_those_in_the_repository(finished):
     assert sorted(k for k in {*golden, *found} if golden.get(k) != found.get(k)) == [], exact.HINT
 
 
-FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
-
-
 @pytest.mark.nightly
 def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, tmp_path):
     """Of an exhibit of each paper, in another folder, with SIGKILL for make, Snakemake and every
@@ -173,40 +170,26 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, 
     edit(folder / "config/config.yaml", "exhibits: headline", f"exhibits: [{', '.join(named)}]")
     edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
     make = ["make", "CORES=2", "READY="]
-    amid_rounds, went_on = 0, False
-    for pattern, count in (FILES, *[CHECKPOINT] * 6):
-        if pattern == CHECKPOINT[0] and amid_rounds:
-            continue
+    for pattern in ("*.parquet", *["checkpoints/*.pt"] * 3):
         before = versions_of(folder, pattern)
         process = subprocess.Popen(
             make, cwd=folder, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         # each kill waits for new files, so that the moments differ and the run gets further
-        wait_until(
-            lambda p=pattern, b=before, c=count: len(versions_of(folder, p) - b) >= c, process
-        )
+        wait_until(lambda p=pattern, b=before: bool(versions_of(folder, p) - b), process)
         kill_tree(process.pid)
         process.wait()
-        # on a busy machine the last round may be over before the kill arrives
-        amid_rounds += bool(versions_of(folder, CHECKPOINT[0]))
-        # a job that went on and was killed between its last file and its end runs again as a whole
-        went_on |= some_went_on(folder)
-    assert amid_rounds
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr[-4000:]
-    assert went_on or some_went_on(folder)
+    logs = (folder / "results/tiny/logs").rglob("*.log")
+    assert any("going on from round" in log.read_text() for log in logs)
     whole, made = products(finished), products(folder)
     exhibits = {f"reports/tiny/{key}.csv" for key in named}
     jobs = {name for name in made if name.startswith("results/tiny/")}
     assert [name for name in exhibits | jobs if made[name] != whole.get(name)] == []
     assert any(name.endswith(".pt") for name in jobs)
     assert not list((folder / "results").rglob("*.tmp"))
-
-
-def some_went_on(folder: Path) -> bool:
-    logs = (folder / "results/tiny/logs").rglob("*.log")
-    return any("going on from round" in log.read_text() for log in logs)
 
 
 def versions_of(folder: Path, pattern: str) -> set[tuple[Path, int]]:

@@ -168,11 +168,6 @@ class PartitionIndices:
     def clients(self) -> int:
         return len(self.train)
 
-    @property
-    def example_counts(self) -> np.ndarray:
-        """Return the number of training examples of each client: int64 (J,)."""
-        return sizes_of(self.train)
-
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the training examples of each client and class, int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
@@ -359,15 +354,11 @@ def _require_sound(
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
-    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+    numbers = owner.shape == (examples,) and owner.dtype.kind in "iu"
+    if not (numbers and ((owner >= UNASSIGNED) & (owner < clients)).all()):
         wrong = (
-            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
-            f"let owner be whole numbers ({examples},)"
-        )
-    elif owner.size and not (owner.min() >= UNASSIGNED and owner.max() < clients):
-        wrong = (
-            f" gives owners from {owner.min()} to {owner.max()} for {clients} clients: "
-            f"let them be from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
+            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: let them "
+            f"be ({examples},) and whole, from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
         )
     elif planned not in (None, clients):
         wrong = (
