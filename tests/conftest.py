@@ -178,10 +178,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread long tests over the workers, each of which is given a run of tests.
 
-    All of them with one worker would be what the others wait for at the end, and so would one that
-    is begun late. The first makes the run that many tests of the workflow share, and meanwhile the
-    others take what does not need it. The last begins with those on a SLURM, which wait for most
-    of their time, and share one.
+    The first makes the run that many tests of the workflow share, and meanwhile the others take
+    what does not need it. The last begins with those on a SLURM, which wait for most of their time.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     marked = [item for item in items if item.get_closest_marker("workflow")]

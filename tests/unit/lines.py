@@ -1,9 +1,7 @@
 """Which lines of src the tests run, in all workers of a run, counted by SlipCover.
 
-SlipCover puts a probe before each line and takes it out once it was reached, so that counting costs
-a few percent; tracing calls, as coverage.py does on Python 3.11, costs planning and drawing a
-quarter. Processes that a test starts are not counted: those of the workflow run the sources of a
-copy.
+Counting costs a few percent, where coverage.py costs a quarter on Python 3.11. Processes that a
+test starts are not counted.
 """
 
 from __future__ import annotations

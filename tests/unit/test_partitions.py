@@ -148,7 +148,7 @@ def test_skew_of_equal_clients_is_zero_and_distance_is_the_largest_difference_ov
     assert skew_of(counts) == skew_of(counts[::-1]) == skew_of(counts[:, ::-1])
 
 
-def test_a_partition_that_leaves_a_client_empty_or_a_class_unlearned_is_refused(tmp_path):
+def test_a_partition_that_leaves_a_client_empty_is_refused(tmp_path):
     def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
@@ -156,9 +156,6 @@ def test_a_partition_that_leaves_a_client_empty_or_a_class_unlearned_is_refused(
     told = r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4"
     with pytest.raises(FedreproError, match=told):
         build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
-    data = data_of(np.repeat([0, 2], 20), classes=4)
-    with pytest.raises(FedreproError, match="no training example of class 1, 3"):
-        build_partition(spec_of("iid", 2), data, range(1), 0)
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
     write_table(path, rows, "partition", {"trials": [0], "noise": [None]})
@@ -241,7 +238,7 @@ def test_nothing_set_aside_leaves_the_partition_as_it_was_and_all_cannot_be(tmp_
     same = with_aside("dirichlet", public=0, validation=0)
     assert same.token == fitting("dirichlet", LABELS, 3).token
     aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
-    assert not aside
+    assert not sum(map(len, aside.values()))
     assert np.array_equal(rest, np.arange(LABELS.size))
     with pytest.raises(FedreproError, match="sets 200 of 200 training examples aside"):
         members(tmp_path, with_aside("iid", public=150, validation=50))

@@ -65,7 +65,7 @@ def test_the_publishers_speech_is_split_by_its_lists(tmp_path: Path) -> None:
     assert arrays.stand_in == ""
 
 
-def test_a_tone_is_loud_in_its_band_and_a_short_clip_ends_in_silence(tmp_path: Path) -> None:
+def test_a_tone_is_loud_in_its_band_and_a_clip_of_another_form_is_named(tmp_path: Path) -> None:
     write_tar(tmp_path / FILE, speech())
     arrays = arrays_of("speech_commands", tmp_path)
     x = np.concatenate([arrays.x[split] for split in SPLITS])
@@ -77,9 +77,6 @@ def test_a_tone_is_loud_in_its_band_and_a_short_clip_ends_in_silence(tmp_path: P
     assert arrays.stand_in.startswith("80 clips of 4 speakers")
     other = arrays_of("speech_commands+hop~160+mels~40+window~400", tmp_path)
     assert other.shape == (40, 100)
-
-
-def test_a_clip_of_another_form_is_named(tmp_path: Path) -> None:
     for bad, words in ((clip(300, rate=8000), "not 16-bit mono"), (b"RIFF", "not a wav file")):
         write_tar(tmp_path / FILE, {**speech(), "./yes/aa_nohash_0.wav": bad})
         with pytest.raises(FedreproError, match=f"{FILE} cannot be .*aa_nohash_0.wav is {words}"):

@@ -1,8 +1,7 @@
 """Read and write result files: whole or not at all, with a checksum, equal bytes for equal inputs.
 
-Tables and states hold a checksum of all their other bytes, and JSON one of its keys and values;
-checksums of arrays and csv files are in a JSON file. They find damage, not intent. Parquet's own
-leave out the footer, in which a tenth of all flipped bits would change a table in silence.
+Tables and states hold a checksum of all their other bytes (Parquet's own leave out the footer), and
+JSON one of its keys and values; checksums of arrays and csv files are in a JSON file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from fedrepro.core.diagnostics.run_locked import alive
 from fedrepro.core.errors import FedreproError, disk_error, printable
 from fedrepro.core.method_kinds import STAGES
 
@@ -143,9 +141,7 @@ def atomic(path: Name) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for orphan in folder.glob(f".{path.name}.*.tmp"):
-            process = orphan.name.split(".")[-2]
-            if not (process.isdecimal() and alive(int(process))):
-                orphan.unlink(missing_ok=True)
+            orphan.unlink(missing_ok=True)
         try:
             yield temporary
             os.replace(temporary, path)

@@ -75,9 +75,7 @@ class ClientRows(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    def __getitem__(self, client: int | slice) -> Any:
-        if isinstance(client, slice):
-            return [self[j] for j in range(len(self))[client]]
+    def __getitem__(self, client: Any) -> Any:
         at = range(len(self))[client]
         first, last = int(self.ends[at]), int(self.ends[at + 1])
         if self.values is None:
@@ -201,24 +199,17 @@ def build_partition(
     proportion to training examples, by class, or by natural group. The metadata has each trial's
     `noise`. A `population` has no rows.
     """
-    names = prepared.classes
     if population:
         return _table([], list(trials), [None] * len(trials))
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
-            max(1, len(names)),
+            max(1, len(prepared.classes)),
             np.asarray(prepared.groups(split)),
             prepared.group_names,
         )
         for split in ("train", "validation")
     )
-    occurs = np.bincount(examples.labels, minlength=len(names)) > 0
-    if missing := [name for name, there in zip(names, occurs, strict=False) if not there]:
-        raise FedreproError(
-            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
-            "so no client could learn it: set fewer examples aside, or choose other data"
-        )
 
     def owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept = owner != UNASSIGNED
@@ -324,13 +315,11 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
             f"partition '{spec.token}' sets {public + validation} of {count} training examples "
             "aside: lower `public` or `validation`"
         )
-    if not public + validation:
-        return {}, np.arange(count)
     order = rng.stream("set-aside").permutation(count)
     cuts = np.split(order, [public, public + validation])
     drawn, kept, rest = (np.sort(part) for part in cuts)
-    at = "client_validation" if spec["validation_at"] == "clients" else "server_validation"
-    return {"public": drawn, at: kept}, rest
+    at_clients = spec.values.get("validation_at") == "clients"
+    return {"public": drawn, f"{'client' if at_clients else 'server'}_validation": kept}, rest
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import fedrepro
 from fedrepro.core.artifacts import atomic, one_line, target_of
 from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
 from fedrepro.core.spec import Spec
@@ -28,8 +27,7 @@ DEFAULT_PATH = Path("config/datasets.csv")
 RULES = {
     **dict.fromkeys(("name", "file", "form"), (".+", "must not be empty")),
     "checksum": ("(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})?", "must be sha256: or md5: and digits"),
-    "bytes": ("[0-9]{0,18}", "must be a whole number"),
-    "unpacked": ("[0-9]{0,18}", "must be a whole number"),
+    **dict.fromkeys(("bytes", "unpacked"), ("[0-9]{0,18}", "must be a whole number")),
 }
 
 
@@ -83,16 +81,16 @@ def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
         ) from error
     if missing := [column for column in COLUMNS if column not in header]:
         raise FedreproError(f"{path} lacks the columns {', '.join(missing)}")
-    return tuple(_row(line, f"{path}, row {i}") for i, line in enumerate(lines, start=2))
-
-
-def _row(line: Mapping[str, str | None], where: str) -> FileRow:
-    text: dict[str, Any] = {column: (line[column] or "").strip() for column in COLUMNS}
-    for column, (pattern, rule) in RULES.items():
-        if not re.fullmatch(pattern, text[column]):
-            raise FedreproError(f"{where}: {column} {rule}, not {shown(text[column])}")
-    sizes = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
-    return FileRow(**text | sizes | {"urls": tuple(text["urls"].split())})
+    rows = []
+    for number, line in enumerate(lines, start=2):
+        text: dict[str, Any] = {column: (line[column] or "").strip() for column in COLUMNS}
+        for column, (pattern, rule) in RULES.items():
+            if not re.fullmatch(pattern, text[column]):
+                where = f"{path}, row {number}: {column}"
+                raise FedreproError(f"{where} {rule}, not {shown(text[column])}")
+        sizes = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
+        rows.append(FileRow(**text | sizes | {"urls": tuple(text["urls"].split())}))
+    return tuple(rows)
 
 
 def forms(name: str, file: str, path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
@@ -136,8 +134,7 @@ def fetch(
     tried = [] if urls else ["no url is known"]
     for url, accepted in [*((copy, [*rows]) for copy in copies), *urls]:
         most = max(row.bytes or 0 for row in accepted)
-        agent = {"User-Agent": f"fedrepro/{fedrepro.__version__}"}
-        request = urllib.request.Request(url, headers=agent)
+        request = urllib.request.Request(url, headers={"User-Agent": "fedrepro"})
         try:
             with atomic(target) as temporary:
                 source = urllib.request.urlopen(request, timeout=timeout)

@@ -86,10 +86,9 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
             file.seek(0)
             reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
             rows = [(reader.line_num, fields) for fields in reader if fields]
-    except OSError as error:
-        raise _unreadable(path, error.strerror) from error
-    except (ValueError, csv.Error) as error:
-        raise _unreadable(path, f"it is not a csv in UTF-8: {error}") from error
+    except (OSError, ValueError, csv.Error) as error:
+        why = getattr(error, "strerror", None)
+        raise _unreadable(path, why or f"it is not a csv in UTF-8: {error}") from error
     if not rows:
         raise _wrong(path, "is empty")
     (_, first_line), *lines = rows
@@ -107,22 +106,16 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
     is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
     "first"; required if both are possible. Raises FedreproError for fewer than `least` classes.
     """
-    if channels not in ("", "first", "last"):
-        raise FedreproError(f"channels must be first or last, not {shown(channels)}")
     arrays = {}
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise _wrong(path, "is a single array, not an npz")
-        with loaded as file:
+        with np.load(path, allow_pickle=False) as file:
             for name in "xy" if labelled or "y" in file else "x":
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
-    except OSError as error:
-        raise _unreadable(path, error.strerror or "it is cut off") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        why = getattr(error, "strerror", None)
+        raise _unreadable(path, why or f"it is not a complete npz of arrays: {error}") from error
     x = arrays["x"]
     y = arrays.get("y", np.zeros(len(x) if x.ndim else 0, np.int64))
     if y.ndim == 1 and y.dtype.kind == "f" and (y == np.floor(y)).all() and np.isfinite(y).all():
