@@ -116,7 +116,7 @@ def test_a_written_partition_is_read_back(name, tmp_path):
     members = read_partition(path, 6)
     rows = rows_of(table, 6)
     for split, found in (("train", members.train), ("validation", members.validation)):
-        own = [[i for j, s, i in rows if (j, s) == (k, split)] for k in range(members.clients)]
+        own = [[i for j, s, i in rows if (j, s) == (k, split)] for k in range(len(members.train))]
         assert [held.tolist() for held in found] == own
     counts = members.label_counts(train, 4)
     assert counts.tolist() == [

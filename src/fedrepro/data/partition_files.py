@@ -162,14 +162,10 @@ class PartitionIndices:
     client_validation: Sequence[np.ndarray] = ()
     population: Population | None = None
 
-    @property
-    def clients(self) -> int:
-        return len(self.train)
-
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the training examples of each client and class, int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
-        return np.array(counts, np.int64).reshape(self.clients, classes)
+        return np.array(counts, np.int64).reshape(len(self.train), classes)
 
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"

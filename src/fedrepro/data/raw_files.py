@@ -121,7 +121,7 @@ def fetch(
     """Download the raw file of these rows to `target`, unless it exists; return its url and row.
 
     The folder `mirror` is tried first, then the urls, each until `timeout` seconds without a byte.
-    `progress` is called with (bytes done, bytes in all). Errors state what was wrong with each.
+    `progress` is called with (bytes done, bytes in all).
     """
     if target_of(target).exists():
         try:

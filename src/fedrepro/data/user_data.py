@@ -20,7 +20,6 @@ from fedrepro.data.stratified_sampling import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-SEPARATORS = ",;\t"  # of a csv
 NAMELESS = re.compile(r"(Unnamed: [0-9]+)?")  # what pandas calls a column without a name
 PIXEL = 255  # the largest value of a pixel as it is stored
 
@@ -84,7 +83,7 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
+            reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
             rows = [(reader.line_num, fields) for fields in reader if fields]
     except (OSError, ValueError, csv.Error) as error:
         why = getattr(error, "strerror", None)
