@@ -90,7 +90,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker of pytest-xdist has ended."""
     counter = node.config.stash.get(COUNTER, None)
     if counter is not None and "lines" in getattr(node, "workeroutput", {}):
         counter.add(node.workeroutput["lines"])

@@ -47,7 +47,6 @@ def read_kept(name: str) -> Mapping[str, Any]:
 
 
 def write_kept(name: str, lines: Mapping[str, Any]) -> None:
-    """The same written anew, each line into its folder."""
     parts: dict[Path, dict[str, Any]] = {}
     for key, value in lines.items():
         parts.setdefault(_folder(key), {})[key] = value

@@ -59,8 +59,6 @@ def folder(name: str, fill: Callable[[Path], object]) -> Path:
 
 
 def value(name: str, make: Callable[[], Value]) -> Value:
-    """A value as `make` returned it, kept as a pickle."""
-
     def fill(path: Path) -> None:
         (path / "value").write_bytes(pickle.dumps(make(), pickle.HIGHEST_PROTOCOL))
 

@@ -31,7 +31,6 @@ OF_EXTRAS = [Requirement(line) for lines in OPTIONAL.values() for line in lines]
 
 
 def make(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Make as from a fresh shell, not as a part of a `make test` that runs these tests."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "MFLAGS"}
     return subprocess.run(words, cwd=folder, env=clean, capture_output=True, text=True, timeout=60)
 

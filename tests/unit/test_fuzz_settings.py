@@ -50,7 +50,6 @@ def written(values: object) -> str:
 
 
 def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> Plan:
-    """A plan of these exhibits, with all that the workflow asks it before any job."""
     path = folder / "pfnm.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     plan = Plan(Config(granularity=granularity), load_exhibits(folder), scale)
@@ -165,7 +164,6 @@ INSERTED = [
 
 @st.composite
 def with_a_word(draw: st.DrawFn) -> bytes:
-    """The text of these exhibits with a line of another kind of YAML."""
     lines = yaml.safe_dump(EXHIBITS).splitlines()
     at = draw(st.integers(0, len(lines) - 1))
     kept = lines[at].partition(": ")[0] + ": " if draw(st.booleans()) else ""

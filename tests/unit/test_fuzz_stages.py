@@ -9,7 +9,6 @@ import contextlib
 import gzip
 import io
 import lzma
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,8 @@ import pytest
 from fuzz import LONGEST, WHOLE, done_or_said, settings_of, some, spoiled
 from hypothesis import event, given
 from hypothesis import strategies as st
-from test_datasets import write_idx
-from test_published_forms import GUTENBERG, arrays_of, speech, write_ham
+from test_datasets import arrays_of, write_idx
+from test_published_forms import GUTENBERG, speech, tar_of, write_ham
 
 from fedrepro.components.datasets.ham10000 import FILES
 from fedrepro.components.datasets.mnist import TEST, TRAIN
@@ -33,16 +32,6 @@ from fedrepro.data.archive import decompress_file, unpack_archive
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
-
-
-def tar_of(members, mode="w"):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=mode) as file:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            file.addfile(member, io.BytesIO(data))
-    return packed.getvalue()
 
 
 def zip_of(members, packing=zipfile.ZIP_STORED):

@@ -12,25 +12,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_datasets import arrays_of
 
 from fedrepro.components.datasets.ham10000 import FILES, REDUCED
 from fedrepro.components.datasets.speech_commands import FILE, KEYWORDS
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import SPLITS, Arrays
 
 
-def arrays_of(token: str, raw: Path) -> Arrays:
-    spec = parse_token("dataset", token)
-    return spec.component.fn(raw, **spec.values)  # type: ignore[no-any-return]
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
+def tar_of(members, mode="w"):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as file:
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            file.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> None:
+    path.write_bytes(tar_of(members, "w:gz"))
 
 
 def clip(hertz: float, seconds: float = 1.0, rate: int = 16_000) -> bytes:

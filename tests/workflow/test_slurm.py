@@ -245,7 +245,6 @@ class Site:
 
 
 def attempts(cluster: Cluster, rule: str) -> list[list[str]]:
-    """State, time and memory of each job of a rule, in the order of submission."""
     rows = cluster.jobs("T", "l", "m", "k")
     return [row[1:4] for row in rows if row[4].startswith(f"rule_{rule}_wildcards")]
 

@@ -94,7 +94,6 @@ def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProc
 
 
 def by_path(folder: Path) -> None:
-    """As the README says: by path, without an activated environment."""
     words = [".venv/bin/snakemake", "--cores", "2"]
     done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -193,7 +192,6 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, 
 
 
 def versions_of(folder: Path, pattern: str) -> set[tuple[Path, int]]:
-    """The files of a kind that are there now, told apart by when they were written."""
     found = set()
     for path in (folder / "results").rglob(pattern):
         with contextlib.suppress(FileNotFoundError):  # a checkpoint that has just ended

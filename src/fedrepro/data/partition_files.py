@@ -68,8 +68,7 @@ class ClientRows(Sequence[np.ndarray]):
     """
 
     def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
-        self.ends = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=self.ends[1:])
+        self.ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self.values = values
 
     def __len__(self) -> int:
@@ -271,7 +270,6 @@ def read_partition(
     if population:
         return PartitionIndices(population.train, (), population=population)
     noise = source["noise"][source["trials"].index(trial)]
-    variances = None if noise is None else np.array(noise)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
@@ -295,7 +293,8 @@ def read_partition(
         raise artifacts.corrupt_file_error(path, why)
     public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(train, held("validation"), variances, public, aside, validation)
+    own = None if noise is None else np.array(noise)
+    return PartitionIndices(train, held("validation"), own, public, aside, validation)
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -22,8 +22,7 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum. Returns
-    int64 (n,); each number is less than one from its exact share, and zero if its weight is zero.
+    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
