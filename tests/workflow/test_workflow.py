@@ -169,7 +169,7 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, 
     edit(folder / "config/config.yaml", "exhibits: headline", f"exhibits: [{', '.join(named)}]")
     edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
     make = ["make", "CORES=2", "READY="]
-    for pattern in ("*.parquet", *["checkpoints/*.pt"] * 3):
+    for pattern in ("*.parquet", *["checkpoints/*.pt"] * 6):
         before = versions_of(folder, pattern)
         process = subprocess.Popen(
             make, cwd=folder, start_new_session=True,
@@ -179,6 +179,9 @@ def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, 
         wait_until(lambda p=pattern, b=before: bool(versions_of(folder, p) - b), process)
         kill_tree(process.pid)
         process.wait()
+        if amid_rounds := bool(versions_of(folder, "checkpoints/*.pt")):
+            break  # on a busy machine the last round may be over before the kill arrives
+    assert amid_rounds
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr[-4000:]
     logs = (folder / "results/tiny/logs").rglob("*.log")
