@@ -25,12 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent / "unit"))
 
 import once  # noqa: E402
 import pytest  # noqa: E402
-import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 from fedrepro.core import kernel_pinning  # noqa: E402
 from fedrepro.core.kernel_pinning import BRANCHES  # noqa: E402
-from fedrepro.core.paper_files import paper_names  # noqa: E402
 from fedrepro.core.plugins import NAMED  # noqa: E402
 
 kernel_pinning.pin()  # before NumPy and torch are loaded
@@ -53,8 +51,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def within_a_minute() -> Iterator[None]:
-    """What would wait for ever fails."""
-
     def late(*_: object) -> None:
         raise TimeoutError("not done in a minute")
 
@@ -94,7 +90,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker of pytest-xdist has ended."""
     counter = node.config.stash.get(COUNTER, None)
     if counter is not None and "lines" in getattr(node, "workeroutput", {}):
         counter.add(node.workeroutput["lines"])
@@ -137,26 +132,11 @@ COMPARING = {"array_equal", "tobytes"}
 
 
 def _calls(code: CodeType) -> set[str]:
-    """Names that a function uses, those within its comprehensions too."""
     within = [const for const in code.co_consts if isinstance(const, CodeType)]
     return set(code.co_names).union(*map(_calls, within))
 
 
-# what takes a paper for its example whose folder is not there: files, tests, or cases of one
-EXAMPLES = yaml.safe_load((Path(__file__).parent / "examples.yaml").read_text())
-GONE = {
-    test: paper for paper, own in EXAMPLES.items() if paper not in paper_names() for test in own
-}
-
-
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    return True if "/".join(collection_path.parts[-2:]) in GONE else None
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
-    whole = item.nodeid.removeprefix("tests/")
-    for name in {whole, whole.partition("[")[0]} & set(GONE):
-        item.add_marker(pytest.mark.skip(reason=f"papers/{GONE[name]} is not there"))
     code = getattr(getattr(item, "function", None), "__code__", None)
     if BYTES.search(item.name) or (code is not None and COMPARING & _calls(code)):
         item.add_marker("bytes")
@@ -187,10 +167,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread long tests over the workers, each of which is given a run of tests.
 
-    All of them with one worker would be what the others wait for at the end, and so would one that
-    is begun late. The first makes the run that many tests of the workflow share, and meanwhile the
-    others take what does not need it. The last begins with those on a SLURM, which wait for most
-    of their time, and share one.
+    The first makes the run that many tests of the workflow share, and meanwhile the others take
+    what does not need it. The last begins with those on a SLURM, which wait for most of their time.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     marked = [item for item in items if item.get_closest_marker("workflow")]

@@ -29,14 +29,11 @@ BY_MKL = frozenset(
 
 
 def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
-    """Return whether torch's operator with these arguments uses MKL's vector functions."""
     of_half = operator in ("aten::pow", "aten::pow_") and list(arguments[1:2]) == [0.5]
     return operator in BY_MKL or of_half
 
 
 class _Operators(TorchDispatchMode):
-    """Notes the operators that go by MKL's vector functions."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seen: set[str] = set()

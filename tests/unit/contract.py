@@ -45,7 +45,6 @@ def quick(name):
 
 
 def problem_for(name, count=4, **values):
-    """A problem with a model that the method combines."""
     models = METHODS[name].meta["models"]
     if models == {"logistic"}:
         return problem(hidden=(), count=count, **values)
@@ -67,13 +66,11 @@ def suited(name, given):
 
 
 def call(name, given, **values):
-    """What a one-shot method or control makes of a problem."""
     item, given = quick(name), suited(name, given)
     return made_of(item, given.models, allowed(given.info, item), values)
 
 
 def item_of(made):
-    """The component that an object of a method in rounds was made by."""
     (item,) = [item for item in METHODS.values() if item.fn is type(made)]
     return item
 

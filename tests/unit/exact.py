@@ -35,7 +35,6 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
 
 
 def places() -> list[Path]:
-    """The folders with what is kept."""
     return [HERE, *sorted(path for path in (HERE.parent / "papers").iterdir() if path.is_dir())]
 
 
@@ -48,7 +47,6 @@ def read_kept(name: str) -> Mapping[str, Any]:
 
 
 def write_kept(name: str, lines: Mapping[str, Any]) -> None:
-    """The same written anew, each line into its folder."""
     parts: dict[Path, dict[str, Any]] = {}
     for key, value in lines.items():
         parts.setdefault(_folder(key), {})[key] = value
@@ -66,7 +64,6 @@ def _folder(key: str) -> Path:
 
 
 def kept() -> Mapping[str, str]:
-    """The digests in the repository, by what they are of."""
     return read_kept(BYTES)
 
 

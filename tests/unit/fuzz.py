@@ -55,7 +55,6 @@ KEYS: list[Any] = [
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of everything inside nested keys and lists."""
     items = value.items() if isinstance(value, dict) else ()
     items = enumerate(value) if isinstance(value, list) else items
     for key, inner in items:

@@ -1,9 +1,7 @@
 """Which lines of src the tests run, in all workers of a run, counted by SlipCover.
 
-SlipCover puts a probe before each line and takes it out once it was reached, so that counting costs
-a few percent; tracing calls, as coverage.py does on Python 3.11, costs planning and drawing a
-quarter. Processes that a test starts are not counted: those of the workflow run the sources of a
-copy.
+Counting costs a few percent, where coverage.py costs a quarter on Python 3.11. Processes that a
+test starts are not counted.
 """
 
 from __future__ import annotations
@@ -44,11 +42,9 @@ class Counter:
         self.add = self.others.append  # what another process counted
 
     def found(self) -> str:
-        """What was counted here, as text."""
         return json.dumps(self.counted.get_coverage())
 
     def together(self) -> dict[str, Any]:
-        """What was counted here and elsewhere."""
         merged: dict[str, Any] = self.counted.get_coverage()
         for found in self.others:
             slipcover.merge_coverage(merged, json.loads(found))
@@ -56,10 +52,8 @@ class Counter:
 
 
 def percent(counted: dict[str, Any]) -> float:
-    """The share of the lines that ran."""
     return float(counted["summary"]["percent_covered"])
 
 
 def show(counted: dict[str, Any], out: TextIO) -> None:
-    """Write which lines of which file did not run."""
     slipcover.print_coverage(counted, outfile=out, skip_covered=True, missing_width=80)

@@ -1,9 +1,7 @@
 """Processes that have Snakemake and PyTorch loaded before they begin.
 
-Loading them is most of what a small run takes. Here one process for each worker loads them, and a
-child of it does what the command line would: the same function, in the folder, with the words and
-the environment that it is given. fedrepro itself is loaded each time. So is the process that a
-workflow starts for its jobs (`fedrepro.cli.preload_server`): that is a child, too.
+Loading them is most of what a small run takes. A child does what the command line would, in the
+folder, with the words and the environment that it is given; fedrepro itself is loaded each time.
 """
 
 from __future__ import annotations

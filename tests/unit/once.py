@@ -29,7 +29,6 @@ def begin() -> str | None:
 
 
 def end(folder: str | None) -> None:
-    """Remove the folder that `begin` made."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
         del os.environ[VARIABLE]
@@ -60,8 +59,6 @@ def folder(name: str, fill: Callable[[Path], object]) -> Path:
 
 
 def value(name: str, make: Callable[[], Value]) -> Value:
-    """A value as `make` returned it, kept as a pickle."""
-
     def fill(path: Path) -> None:
         (path / "value").write_bytes(pickle.dumps(make(), pickle.HIGHEST_PROTOCOL))
 

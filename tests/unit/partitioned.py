@@ -33,7 +33,6 @@ def grouped(train, validation=(), train_groups=None, validation_groups=None):
 
 
 def examples_of(labels):
-    """Examples without groups."""
     return TrainingLabels(labels, int(labels.max()) + 1, np.full(labels.size, -1, np.int32))
 
 

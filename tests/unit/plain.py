@@ -26,7 +26,6 @@ def clients_of(sizes, numbers, classes, dtype=torch.float32):
 
 
 def starts(net, given, tasks, dtype=torch.float32):
-    """Where the clients begin, in the precision of the examples."""
     found = initial_weights(net, given, [task.rng for task in tasks])
     return {name: value.astype(str(dtype)[6:]) for name, value in found.items()}
 

@@ -23,7 +23,6 @@ LEAST: dict[str, Any] = {
 
 
 def file_of(*, defaults: dict[str, Any] | None = None, **settings: Any) -> ExhibitFile:
-    """An exhibit file with one exhibit, x."""
     given = {"defaults": LEAST | (defaults or {}), "exhibits": {"x": settings}}
     return ExhibitFile(paper="small", title="", source="", **given)
 

@@ -77,7 +77,6 @@ def listed() -> Network:
 
 
 def deep() -> Network:
-    """Convolutions without pooling, and dropout."""
     kernels = (Convolution2d(9, 3, 1), Relu(), Convolution2d(8, 3), Relu())
     top = (Affine(20), Relu(), Dropout(0.3), Affine(10))
     return Network((1, 9, 8), (*kernels, *top), "convolutional")

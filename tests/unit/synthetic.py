@@ -41,12 +41,10 @@ Values = Callable[[str, int, int, str, str], float]
 
 
 def noise(*place) -> float:
-    """A number in [0, 1) that depends on the place only."""
     return zlib.crc32(repr(place).encode()) / 2**32
 
 
 def plausible(token: str, clients: int, trial: int, metric: str, split: str) -> float:
-    """Accuracies and sizes as they might be."""
     name = token.split("+")[0]
     if metric == "hidden_units":
         stacked = name in ("uniform_ensemble", "weighted_ensemble", "concatenation", "unmatched")
@@ -84,7 +82,6 @@ def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> None:
 
 
 def tables_of(made: Plan, key: str = KEY, values: Values = plausible) -> dict[Run, pa.Table]:
-    """The rows of the same, read back."""
     write_runs(made, key, values)
     exhibit = made.exhibit(key)
     return {r: read_metrics(made.run_files(r, n)).rows for r, n in exhibit.trials.items()}
@@ -131,7 +128,6 @@ def write_times(
 
 
 def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> None:
-    """Seconds for every local model below an exhibit."""
     for run, trials in made.exhibit(key).trials.items():
         for block in made.blocks(trials) if run.every is None else ():
             for path in map(Path, folders_of(made.local(run.scenario, block))):

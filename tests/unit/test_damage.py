@@ -1,19 +1,16 @@
 """A flipped bit, a cut or a swapped file is refused with a sentence, whatever kind of file it is.
 
 Each file of a small run is read as the code that needs it reads it. Afterwards bits of it are
-flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind. And an
-exhibit whose job is killed between any two of its files is made again.
+flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
-from synthetic import plan as planned
 from synthetic import workplace, write_runs  # noqa: F401
 
 from fedrepro.cli.job import compute
@@ -41,7 +38,6 @@ FLIPS, CUTS = 6, 3  # of each file
 
 
 def make_run():
-    """Compute all that the workflow makes at scale tiny for two exhibits, and record it."""
     Path("config").symlink_to(ROOT / "config")
     plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
     for key in KEYS:
@@ -112,7 +108,6 @@ def kinds_of_reports(plan):
 
 
 def spoiled(good, others, draw):
-    """Give the bytes with one bit flipped, cut, with zeros as a disk leaves them, and others."""
     for at in draw.sample(range(8 * len(good)), FLIPS):
         yield good[: at // 8] + bytes([good[at // 8] ^ 1 << at % 8]) + good[at // 8 + 1 :]
     yield from (b"", draw.randbytes(len(good)))
@@ -145,53 +140,3 @@ def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_pa
                 read()
             path.write_bytes(good)
     forget()
-
-
-KILLED = 9
-TABLE = "dense/readme-cifar10"
-
-
-def killed_at(file, work):
-    """Whether a process that does the work died as it was to put its n-th file in place."""
-    child = os.fork()
-    if not child:
-        whole, count = os.replace, 0
-
-        def replace(part, target):
-            nonlocal count
-            count += 1
-            if count == file:
-                os._exit(KILLED)
-            whole(part, target)
-
-        os.replace = replace  # type: ignore[assignment]
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, KILLED)
-    return code == KILLED
-
-
-def files_in(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_an_exhibit_that_is_killed_between_its_files_is_made_again(workplace):  # noqa: F811
-    made = planned()
-    write_runs(made, TABLE)
-    draw_exhibit(TABLE, made, Path("undisturbed/one"))
-    due, died = files_in(Path("undisturbed")), 0
-    folder = Path("killed")
-    while killed_at(died + 1, lambda: draw_exhibit(TABLE, made, folder / "one")):
-        died += 1
-        left = files_in(folder) if folder.exists() else {}
-        whole = {name: content for name, content in left.items() if not name.endswith(".tmp")}
-        assert whole.items() <= due.items()
-        assert len(whole) == died - 1
-        draw_exhibit(TABLE, made, folder / "one")
-        assert files_in(folder) == due
-        shutil.rmtree(folder)
-    assert died == len(due)

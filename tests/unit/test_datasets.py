@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import tracemalloc
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirror import MIRROR, TABLE, needs_mirror
+from mirror import TABLE
 
 from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.core.artifacts import read_json, write_json
@@ -32,7 +31,6 @@ from fedrepro.data.raw_files import (
     COLUMNS,
     forms,
     largest_unpacked,
-    raw_source,
     read_dataset_table,
 )
 from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
@@ -57,23 +55,6 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-@needs_mirror
-@pytest.mark.nightly
-def test_mnist_is_what_was_published(tmp_path):
-    raw = MIRROR / "mnist"
-    sources = [raw_source(raw / file, forms("mnist", file, TABLE)) for file in TRAIN + TEST]
-    token = parse_token("dataset", "mnist")
-    write_prepared(tmp_path, arrays_of("mnist", raw), token, {}, sources)
-    data = load_prepared(tmp_path)
-    for split, (images, labels), count in (("train", TRAIN, 60_000), ("test", TEST, 10_000)):
-        x, y = read_idx(raw / images), read_idx(raw / labels)
-        assert np.array_equal(data.raw(split), x.reshape(count, 784))
-        assert np.array_equal(data.labels(split), y)
-        assert data.info["counts"][split] == np.bincount(y).tolist()
-    assert len(data.labels("validation")) == 0
-    assert [source["file"] for source in data.info["sources"]] == [*TRAIN, *TEST]
-
-
 @pytest.fixture
 def small_mnist(tmp_path) -> Path:
     """Files of MNIST's form with 230 and 40 examples; every pixel tells the example's number."""
@@ -87,7 +68,6 @@ def small_mnist(tmp_path) -> Path:
 
 
 def numbered(token: str, raw: Path) -> dict[str, list[int]]:
-    """The numbers of the examples of each split, whose labels are theirs."""
     arrays = arrays_of(token, raw)
     found = {split: arrays.x[split][:, 0, 0].astype(int) for split in SPLITS}
     assert all(np.array_equal(arrays.y[split], own * 7 % 10) for split, own in found.items())
@@ -108,19 +88,16 @@ def test_mnist_sets_validation_examples_aside_and_keeps_so_many_by_class(small_m
         assert numbered(token, small_mnist) == whole
 
 
-@pytest.mark.parametrize(
-    ("token", "sentence"),
-    [
-        ("mnist+validation~225", "without training examples: choose a smaller one"),
-        ("mnist+validation~100000", "without training examples: choose a smaller one"),
+def test_splits_for_which_there_are_too_few_examples_are_refused(small_mnist):
+    for token, sentence in (
+        ("mnist+validation~225", "a class is left without training examples"),
+        ("mnist+validation~100000", "a class is left without training examples"),
         ("mnist+train~181+validation~50", "train~181 is more than the 180 training examples"),
         ("digits+test~1797", "choose other numbers"),
         ("digits+test~900+validation~895", "choose smaller numbers"),
-    ],
-)
-def test_splits_for_which_there_are_too_few_examples_are_refused(small_mnist, token, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        arrays_of(token, small_mnist)
+    ):
+        with pytest.raises(FedreproError, match=sentence):
+            arrays_of(token, small_mnist)
 
 
 def test_damaged_mnist_files_are_named(small_mnist):
@@ -176,7 +153,6 @@ def prepare(folder, arrays):
 
 @pytest.fixture
 def prepared(tmp_path) -> Path:
-    """A folder of small data."""
     prepare(tmp_path, small_arrays())
     return tmp_path
 
@@ -196,33 +172,12 @@ def test_what_is_written_is_read_back_and_scaled_to_the_unit_interval(prepared):
     assert (inputs.dtype, inputs.min(), inputs.max()) == (np.float32, 0, 1)
     assert np.array_equal(inputs * 16, data.raw("train"))
     assert np.array_equal(data.inputs("train", np.array([7, 3])), inputs[[7, 3]])
-    inputs[:] = 0
-    assert np.array_equal(data.raw("train"), arrays.x["train"].reshape(-1, 6))
-    with pytest.raises(FedreproError, match=r"unknown split 'tests'.*did you mean 'test'"):
-        data.labels("tests")
-
-
-def test_the_rows_of_some_clients_are_read_without_the_others(tmp_path):
-    """50 of 2000 rows out of 24 MB: the array is mapped, and only they are copied."""
-    y = {"train": np.arange(2000) % 10, "validation": np.zeros(0, int), "test": np.arange(10)}
-    x = {split: np.ones((len(labels), 12_000), np.uint8) for split, labels in y.items()}
-    prepare(tmp_path, Arrays(x, y, 1.0, (12_000,), tuple("0123456789")))
-    tracemalloc.start()
-    try:
-        used = load_prepared(tmp_path).inputs("train", np.arange(500, 550)).nbytes
-        assert used < tracemalloc.get_traced_memory()[1] < 3 * used
-    finally:
-        tracemalloc.stop()
-
-
-def test_equal_data_have_equal_bytes_and_one_pixel_changes_the_checksum(tmp_path):
-    arrays = small_arrays()
+    before = {file: (prepared / file).read_bytes() for file in PREPARED_FILES}
+    prepare(prepared, arrays)
+    assert before == {file: (prepared / file).read_bytes() for file in PREPARED_FILES}
     arrays.x["test"][-1, -1, -1] ^= 1
-    for name, made in (("a", small_arrays()), ("b", small_arrays()), ("c", arrays)):
-        prepare(tmp_path / name, made)
-    for file in PREPARED_FILES:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    assert load_prepared(tmp_path / "a").checksum != load_prepared(tmp_path / "c").checksum
+    prepare(prepared, arrays)
+    assert load_prepared(prepared).checksum != data.checksum
 
 
 def test_damage_is_found_when_opening_and_a_folder_that_was_not_finished_is_none(prepared):
@@ -246,12 +201,9 @@ def test_folders_that_are_of_other_data_are_refused(tmp_path):
     info = read_json(folder / "dataset.json")
     for change, sentence in (
         ({"schema": 99}, "schema version 99"),
-        ({"kind": "recipe"}, "does not describe a data set"),
-        ({}, r"test_y.npy cannot be read .*\(11,\) instead of"),
+        ({"counts": None}, "it is another file: 'counts'"),
     ):
-        write_json(folder / "dataset.json", {**info, **change})
-        if not change:
-            np.save(folder / "test_y.npy", np.zeros(11, np.int64))
+        write_json(folder / "dataset.json", info | change)
         with pytest.raises(FedreproError, match=sentence):
             load_prepared(folder)
     prepare(folder, small_arrays())
@@ -291,8 +243,6 @@ NOT_FINITE[[4, 9], 1, 2] = np.nan, np.inf
         ({"groups": {"test": np.zeros(12, np.int32)}}, "groups that lie outside -1 .. -1"),
         ({"groups": {"test": np.zeros(12, np.int64)}}, "test groups int64"),
         ({"groups": {"test": np.zeros(11, np.int32)}}, r"not int32 \(12,\)"),
-        ({"scale": 0.0}, r"scale 0.0 and shape \(2, 3\): none may be zero"),
-        ({"shape": (0, 3)}, r"scale 16.0 and shape \(0, 3\): none may be zero"),
     ],
 )
 def test_arrays_of_another_form_are_refused(changes, sentence):
@@ -345,7 +295,6 @@ def test_a_group_is_in_one_split_and_every_example_in_one(groups, seed):
 
 def test_groups_are_written_and_mapped(prepared):
     plain, before = small_arrays(), load_prepared(prepared)
-    assert (before.groups("test") == -1).all()
     groups = {s: (np.arange(plain.y[s].size) % 3 - 1).astype(np.int32) for s in SPLITS}
     prepare(prepared, replace(plain, groups=groups, group_names=("one", "two")))
     data = load_prepared(prepared)
@@ -397,31 +346,22 @@ ROW = {
 
 
 def table_of(path, **changes):
-    """The table of a file with one row."""
     row = {**ROW, **changes}
     path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
     return read_dataset_table(path)
 
 
-@pytest.mark.parametrize(
-    ("column", "text", "words"),
-    [
-        ("checksum", "abc", "row 2: checksum must be sha256: or md5:"),
-        ("checksum", "md5:" + "0" * 64, "row 2: checksum must be sha256: or md5:"),
-        ("mirror", "../letters/a.gz", "mirror must stay inside"),
-        ("bytes", "1.5", "row 2: bytes must be a whole number, not '1.5'"),
-        ("bytes", 5000 * "9", "row 2: bytes must be a whole number"),
-        ("unpacked", "²", "row 2: unpacked must be a whole number"),
-        ("file", "../a.gz", "must stay inside"),
-        ("file", "/etc/a.gz", "must stay inside"),
-        ("name", "", "row 2: name must not be empty"),
-    ],
-)
-def test_a_row_is_typed_and_one_that_makes_no_sense_is_named(tmp_path, column, text, words):
+def test_a_row_is_typed_and_one_that_makes_no_sense_is_named(tmp_path):
     (row,) = table_of(tmp_path / "t.csv")
     assert (row.urls, row.bytes, row.unpacked) == (("http://x/a.gz", "http://y/a.gz"), 12, 34)
-    with pytest.raises(FedreproError, match=words):
-        table_of(tmp_path / "t.csv", **{column: text})
+    for column, text, words in (
+        ("checksum", "md5:" + "0" * 64, "checksum must be sha256: or md5:"),
+        ("bytes", "1.5", "bytes must be a whole number, not '1.5'"),
+        ("unpacked", 5000 * "9", "unpacked must be a whole number"),
+        ("name", "", "name must not be empty"),
+    ):
+        with pytest.raises(FedreproError, match=f"row 2: {words}"):
+            table_of(tmp_path / "t.csv", **{column: text})
 
 
 def test_an_absent_table_is_said_and_a_file_gets_as_large_as_any_of_its_forms(
@@ -439,16 +379,14 @@ def test_an_absent_table_is_said_and_a_file_gets_as_large_as_any_of_its_forms(
         with pytest.raises(FedreproError, match=sentence):
             read_dataset_table(Path(path))
     (row,) = read_dataset_table(TABLE)[:1]
-    for limits in ((100, 90, None), (90, 100, None)):
-        rows = tuple(replace(row, unpacked=most) for most in limits)
-        monkeypatch.setattr(table_module, "read_dataset_table", lambda _, rows=rows: rows)
-        assert largest_unpacked(row.name, Path(row.file)) == 100
+    rows = tuple(replace(row, unpacked=most) for most in (90, 100, None))
+    monkeypatch.setattr(table_module, "read_dataset_table", lambda _: rows)
+    assert largest_unpacked(row.name, Path(row.file)) == 100
     monkeypatch.setattr(table_module, "read_dataset_table", lambda _: rows[-1:])
     with pytest.raises(FedreproError, match=f"does not state how large {row.file} .* may get"):
         largest_unpacked(row.name, Path(row.file))
-    for names, near in (((row.name, f"x{row.file}"), row.file), ((f"{row.name}s", "x"), row.name)):
-        with pytest.raises(FedreproError, match=f"unknown .*did you mean '{near}'"):
-            forms(*names)
+    with pytest.raises(FedreproError, match=f"unknown file .*did you mean '{row.name}/{row.file}'"):
+        forms(f"{row.name}s", row.file)
 
 
 def test_shapes_and_speeches_are_the_same_in_all_runs_and_unlike_each_other():

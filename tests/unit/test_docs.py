@@ -58,7 +58,6 @@ FLOWERS = "\n".join(["length,kind,width", *ROWS])
 
 
 def listed(folder: Path, file: str, code: str, name: str) -> str:
-    """What `fedrepro data list` says once a data set of this file was fetched."""
     (folder / file).write_text(code)
     # a second folder of the package stands for the file in src/fedrepro/components/datasets
     start = (
@@ -108,7 +107,6 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["quick", "tiny"])
 def test_small_scales_download_nothing(scale: str) -> None:
-    """As docs/using.md says of them, whatever exhibits are drawn."""
     exhibits = plan(scale, exhibits="all").exhibits.values()
     runs = [run for exhibit in exhibits for run in exhibit.runs if run.scenario]
     data = {one for run in runs for one in (run.scenario.dataset, public_data_of(run.method))}
@@ -125,18 +123,14 @@ EXHIBIT_PAGE = (Path(__file__).parents[2] / "docs/adding-an-exhibit.md").read_te
 FILES = {"mine": ExhibitFile.model_validate(yaml.safe_load(EXHIBITS))}
 
 
-@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
-def test_its_exhibits_can_be_planned(scale):
-    made = Plan(Config(exhibits="all"), FILES, scale)
-    assert list(made.exhibits) == ["mine/figure-1", "mine/table-1"]
-    table = made.exhibit("mine/table-1")
-    assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
-    rates = {run.scenario.training["lr"] for run in table.runs}
-    assert rates == {0.01, 0.003, 0.001}
+def test_exhibits_and_tuned_methods_can_be_planned_and_printed_values_belong_to_cells(tmp_path):
+    for scale in ("tiny", "quick", "paper"):
+        made = Plan(Config(exhibits="all"), FILES, scale)
+        assert list(made.exhibits) == ["mine/figure-1", "mine/table-1"]
+        table = made.exhibit("mine/table-1")
+        assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
+        assert {run.scenario.training["lr"] for run in table.runs} == {0.01, 0.003, 0.001}
     assert table_names(FILES)["paper/mine"] == ["table-1"]
-
-
-def test_printed_values_of_the_example_belong_to_cells_and_tuned_methods_can_be_planned(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(PRINTED)
     values = read_published(path)
@@ -164,16 +158,16 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("token", "count", "data"), COUNTED)
-def test_numbers_of_parameters_are_those_of_the_networks(token, count, data):
-    model = parse_token("model", token)
-    shape, classes = SHAPES.get(data, (28, 28)), 10
-    if model.name == "char_lstm":
-        shape, classes = (80,), 80
-    if "pool_every~2+" not in token and token.endswith("padding~valid+pool_every~2"):
-        shape = (3, 32, 32)
-    found = Layout(network_of(model, shape, classes).shapes).numbers
-    assert f"{found:,}" == count
+def test_numbers_of_parameters_are_those_of_the_networks():
+    for token, count, data in COUNTED:
+        model = parse_token("model", token)
+        shape, classes = SHAPES.get(data, (28, 28)), 10
+        if model.name == "char_lstm":
+            shape, classes = (80,), 80
+        if "pool_every~2+" not in token and token.endswith("padding~valid+pool_every~2"):
+            shape = (3, 32, 32)
+        found = Layout(network_of(model, shape, classes).shapes).numbers
+        assert f"{found:,}" == count, token
 
 
 def test_the_example_of_ones_own_model_trains(tmp_path, monkeypatch):
@@ -213,7 +207,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_list_works_before_anything_is_fetched(workplace, capsys):
+def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
     assert main(["data", "list"]) == 0
     said = capsys.readouterr().out
     for name, item in components("dataset").items():
@@ -221,9 +215,6 @@ def test_the_list_works_before_anything_is_fetched(workplace, capsys):
     assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
     assert "no checksum known" in said
     assert "None is prepared yet: fedrepro data fetch NAME." in said
-
-
-def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
     assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
     folder = workplace / "results" / "tiny" / "prepare"
     assert "mnist+validation~30: prepared in" in capsys.readouterr().out
@@ -241,11 +232,9 @@ def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
         "natural groups: 2",
     ):
         assert words in said
-    assert main(["data", "list", "--scale", "quick"]) == 0
-    assert "None is prepared yet" in capsys.readouterr().out
 
 
-def test_what_is_ready_is_not_prepared_again(workplace, capsys, monkeypatch):
+def test_what_is_ready_is_not_prepared_again(workplace, capsys):
     assert main(["data", "fetch", "digits"]) == 0
     path = next((workplace / "results").rglob("dataset.json"))
     before = path.stat().st_mtime_ns

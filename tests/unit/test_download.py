@@ -10,11 +10,10 @@ import hashlib
 import http.server
 import io
 import lzma
-import shutil
 import tarfile
 import tempfile
 import threading
-import tracemalloc
+import time
 import zipfile
 from dataclasses import replace
 from unittest.mock import Mock
@@ -78,12 +77,16 @@ def test_the_packing_is_told_by_content_and_nothing_stays(tmp_path, places, mode
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])
-def test_what_is_wanted_is_unpacked_and_what_macos_adds_is_not(tmp_path, make):
-    added = ["__MACOSX/", "__MACOSX/._a.txt", "._a.txt", "d/._b.txt", "d/.DS_Store", ".DS_Store"]
-    path = make(tmp_path / "x", "a.txt", *added, "d/b.txt", "c.jpg")
-    for wanted, names in ((lambda _: True, ["a.txt", "b.txt", "c.jpg"]), (str.isupper, [])):
+def test_what_is_wanted_is_unpacked_and_nothing_outside_of_the_folder(tmp_path, places, make):
+    path = make(tmp_path / "x", "a.txt", "d/b.txt", "c.jpg", "/escaped.txt")
+    for wanted, names in ((lambda _: True, 4), (lambda name: name.endswith("b.txt"), 1)):
         with unpack_archive(NAME, path, wanted) as folder:
-            assert sorted(f.name for f in folder.rglob("*") if f.is_file()) == names
+            assert sum(path.is_file() for path in folder.rglob("*")) == names
+    for name in ("../escaped.txt", "a/../../escaped.txt"):
+        with contextlib.suppress(FedreproError), unpack_archive(NAME, make(path, name)) as folder:
+            assert make is zip_of  # which takes a path as if it began in the folder
+            assert [*folder.rglob("escaped.txt")]
+    assert not [*places.iterdir(), *tmp_path.rglob("escaped.txt")]
 
 
 @pytest.mark.parametrize(
@@ -95,31 +98,19 @@ def test_what_is_wanted_is_unpacked_and_what_macos_adds_is_not(tmp_path, make):
         [member("null", tarfile.CHRTYPE)],
     ],
 )
-def test_a_tar_that_leaves_its_folder_is_refused(tmp_path, places, members):
+def test_a_link_or_device_that_leaves_the_folder_is_refused(tmp_path, places, members):
     refuse(tar_of(tmp_path / "bad.tar", *members), r"bad\.tar cannot be read", places)
     assert not list(tmp_path.rglob("escaped.txt"))
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])
-@pytest.mark.parametrize("name", ["../escaped.txt", "a/../../escaped.txt", "/escaped.txt"])
-def test_a_path_outside_of_the_folder_is_refused(tmp_path, places, make, name):
-    refuse(make(tmp_path / "bad", name), "is outside the destination", places)
-    assert not list(tmp_path.rglob("escaped.txt"))
-
-
-@pytest.mark.parametrize("make", [tar_of, zip_of])
-def test_damaged_absent_and_encrypted_archives_are_named(tmp_path, places, make):
+def test_damaged_and_absent_archives_are_named(tmp_path, places, make):
     path = make(tmp_path / "letters", "a.txt")
     good = path.read_bytes()
     for bad in (good[: len(good) // 2], b"<html>not here</html>", b""):
         path.write_bytes(bad)
         refuse(path, "letters cannot be read", places)
     refuse(tmp_path / "none", "none cannot be read", places)
-    data = bytearray(zip_of(path, "a.txt").read_bytes())
-    for start, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-        data[data.index(start) + flags] |= 1
-    path.write_bytes(data)
-    refuse(path, r"a\.txt.* is encrypted", places)
 
 
 def newlines_in_a_tar(path):
@@ -131,22 +122,13 @@ def newlines_in_a_tar(path):
 
 
 def sparse_tar(path):
-    """A member of an exabyte, for which the archive holds 512 bytes."""
+    """One of an exabyte, for which the archive holds 512 bytes."""
     large = tarfile.TarInfo("a.txt")
     large.size = 512
     own = {"major": "1", "minor": "0", "realsize": str(10**18), "name": "a.txt"}
     large.pax_headers = {f"GNU.sparse.{key}": value for key, value in own.items()}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
         file.addfile(large, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
-    return path
-
-
-def header_of_newlines(path):
-    """What stands before a member is read into memory, and counts as well."""
-    large = tarfile.TarInfo("a.txt")
-    large.pax_headers = {"comment": "\n" * (2 * MOST)}
-    with tarfile.open(path, "w:xz", format=tarfile.PAX_FORMAT) as file:
-        file.addfile(large)
     return path
 
 
@@ -157,51 +139,29 @@ def newlines_in_a_zip(path):
     return path
 
 
-@pytest.mark.parametrize(
-    "make", [newlines_in_a_tar, sparse_tar, header_of_newlines, newlines_in_a_zip]
-)
+@pytest.mark.parametrize("make", [newlines_in_a_tar, sparse_tar, newlines_in_a_zip])
 def test_an_archive_that_is_larger_than_stated_is_refused(tmp_path, places, make):
     path = make(tmp_path / "bomb")
     assert path.stat().st_size < MOST / 20
     refuse(path, "unpacks to more than 1,000,000 bytes", places)
 
 
-def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path, places):
-    refuse(newlines_in_a_tar(tmp_path / "a"), "unpacks to more than", places, str.isupper)
-    with unpack_archive(NAME, newlines_in_a_zip(tmp_path / "b"), "a".__eq__) as folder:
-        assert len(list(folder.iterdir())) == 1
-
-
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open, open])
-def test_a_file_is_read_up_to_the_stated_size_and_does_not_fill_the_memory(tmp_path, opener):
-    with opener(tmp_path / "a", "wb") as file:
-        file.write(b"a" * MOST)
-    with decompress_file(NAME, tmp_path / "a") as stream:
-        assert stream.read() == b"a" * MOST
-    with opener(tmp_path / "bomb", "wb") as file:
-        for _ in range(32):
-            file.write(b"\n" * 2**20)
-    tracemalloc.start()
-    try:
-        with (
-            pytest.raises(FedreproError, match="unpacks to more than 1,000,000 bytes"),
-            decompress_file(NAME, tmp_path / "bomb") as stream,
-        ):
-            stream.read()
-        assert tracemalloc.get_traced_memory()[1] < 16 * MOST  # a dictionary of xz has 8 MiB
-    finally:
-        tracemalloc.stop()
+def test_a_file_is_read_up_to_the_stated_size(tmp_path, opener):
+    for size in (MOST, MOST + 1):
+        with opener(tmp_path / "a", "wb") as file:
+            file.write(b"a" * size)
+        beyond = pytest.raises(FedreproError, match="unpacks to more than 1,000,000 bytes")
+        with beyond if size > MOST else contextlib.nullcontext():  # noqa: SIM117
+            with decompress_file(NAME, tmp_path / "a") as stream:
+                assert stream.read() == b"a" * MOST
 
 
 def test_a_disk_that_is_too_small_for_an_archive_is_not_its_fault(tmp_path, places, monkeypatch):
-    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     path = tar_of(tmp_path / "a.tar", "a.txt")
-    for owner, name, words in (
-        (shutil, "copyfileobj", "the disk is full"),
-        (tempfile, "mkdtemp", "set TMPDIR"),
-    ):
-        monkeypatch.setattr(owner, name, full)
-        refuse(path, words, places)
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(tarfile, "copyfileobj", full)
+    refuse(path, "the disk is full", places)
 
 
 DATA = np.random.default_rng(0).bytes(200_000)
@@ -216,42 +176,28 @@ def sends(data, length=None):
     return 200, {"Content-Length": len(data) if length is None else length}, data
 
 
-CHUNKED = (200, {"Transfer-Encoding": "chunked"}, b"%x\r\n%s\r\n" % (70_000, DATA[:70_000]))
 BAD: list[tuple[Answer, str]] = [
     ((404, {"Content-Length": 0}, b""), "404"),
     (sends(WRONG), "has another checksum than sha256:"),
     (sends(DATA[:70_000], len(DATA)), "broke off after 70,000 of 200,000 bytes"),
     (sends(DATA[:100]), "has 100 bytes instead of 200,000"),
-    (sends(DATA, "many"), "invalid literal"),  # type: ignore[arg-type]
-    ((200, {"Connection": "close"}, DATA + WRONG), "sends more than 200,000 bytes"),
-    ((200, {"Connection": "close"}, DATA[:100]), "has 100 bytes instead of 200,000"),
-    (CHUNKED, "IncompleteRead"),
+    ((200, {"Connection": "close"}, DATA + WRONG), "has 400,000 bytes instead of 200,000"),
+    ((200, {"Connection": "close"}, DATA[:100]), "broke off after 100 of 200,000 bytes"),
     ((-1, {}, b""), "timed out"),
 ]
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, Answer] = {}
-        self.closing = threading.Event()
-
-    def url(self, path, answer):
-        self.answers[path] = answer
-        return f"http://127.0.0.1:{self.server_port}{path}"
+ANSWERS: dict[str, Answer] = {}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        server: Server = self.server  # type: ignore[assignment]
-        status, headers, data = server.answers[self.path]
+        status, headers, data = ANSWERS[self.path]
         self.close_connection = True
         if status < 0:  # keeps the line open in silence
-            server.closing.wait(3)
+            time.sleep(1)
             return
         self.send_response(status)
         for key, value in headers.items():
@@ -265,16 +211,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch):
+def serve(monkeypatch):
+    """Give a path an answer, and return its url."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.closing.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+
+    def url(path, answer):
+        ANSWERS[path] = answer
+        return f"http://127.0.0.1:{server.server_port}{path}"
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield url
+        server.shutdown()
 
 
 @pytest.fixture
@@ -298,8 +246,8 @@ def left(target):
 
 
 @pytest.mark.parametrize(("bad", "reason"), BAD)
-def test_a_bad_source_is_named_and_nothing_stays_of_it(server, target, bad, reason):
-    urls = server.url("/bad", bad), server.url("/good", sends(DATA))
+def test_a_bad_source_is_named_and_nothing_stays_of_it(serve, target, bad, reason):
+    urls = serve("/bad", bad), serve("/good", sends(DATA))
     with pytest.raises(FedreproError, match=rf"{urls[0]} .*{reason}") as error:
         get(target, replace(ROW, urls=urls[:1]))
     for words in (f"cannot get {FILE} of data set 'letters'", f"holds letters/{FILE}, or go on"):
@@ -312,19 +260,14 @@ def test_a_bad_source_is_named_and_nothing_stays_of_it(server, target, bad, reas
     assert (target.read_bytes(), left(target)) == (DATA, [FILE])
 
 
-def test_a_file_without_a_source_or_cut_off_without_a_known_size_is_said(server, target):
-    cut = server.url("/a", sends(DATA[:70_000], len(DATA)))
-    for changes, words in (
-        ({}, "no url is known. Set `mirror`"),
-        ({"urls": ("http://127.0.0.1:1/a",)}, "Connection refused"),
-        ({"urls": (cut,), "checksum": "", "bytes": None}, "broke off after 70,000"),
-    ):
+def test_a_file_without_a_source_or_that_nobody_sends_is_said(target):
+    for urls, words in (((), "no url is known. Set"), (("http://127.0.0.1:1/a",), "refused")):
         with pytest.raises(FedreproError, match=words):
-            get(target, replace(ROW, **changes))
+            get(target, replace(ROW, urls=urls))
 
 
-def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(server, target, mirror):
-    row, held = replace(ROW, urls=(server.url("/a", sends(DATA)),)), mirror / "letters" / FILE
+def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(serve, target, mirror):
+    row, held = replace(ROW, urls=(serve("/a", sends(DATA)),)), mirror / "letters" / FILE
     assert get(target, row, mirror=mirror)[0] == held.as_uri()
     assert target.read_bytes() == DATA
     target.unlink()
@@ -332,34 +275,26 @@ def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(server, targe
     assert get(target, row, mirror=mirror)[0] == row.urls[0]
     assert held.read_bytes() == WRONG
     target.unlink()
-    held.unlink()
-    for place, words in ((mirror, "No such file"), (mirror / "nowhere", "nowhere/letters/")):
-        with pytest.raises(FedreproError, match=words):
-            get(target, ROW, mirror=place)
+    with pytest.raises(FedreproError, match=r"nowhere/letters/.*No such file"):
+        get(target, ROW, mirror=mirror / "nowhere")
     assert left(target) == []
 
 
 def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(target, mirror):
-    """As CIFAR-10: .tar.gz at its publisher, .tar.xz in a mirror, one file here."""
     publisher = replace(ROW, checksum=f"sha256:{hashlib.sha256(WRONG).hexdigest()}")
     repacked = replace(ROW, form="repacked", mirror="our-letters/letters.xz")
     usual, ours = (mirror / row.place for row in (publisher, repacked))
     ours.parent.mkdir()
-
-    def form():
-        found = get(target, publisher, repacked, mirror=mirror)[1].form
+    for place, data, form in ((usual, DATA, "repacked"), (ours, DATA, "repacked"),
+                              (usual, WRONG, "publisher")):  # fmt: skip
+        usual.unlink(missing_ok=True)
+        place.write_bytes(data)
+        assert get(target, publisher, repacked, mirror=mirror)[1].form == form
         target.unlink()
-        return found
-
-    assert form() == "repacked"
-    usual.rename(ours)
-    assert form() == "repacked"
-    usual.write_bytes(WRONG)
-    assert form() == "publisher"
     for place in (usual, ours):
         place.write_bytes(b"no")
     with pytest.raises(FedreproError, match=f"holds letters/{FILE} or our-letters/letters.xz"):
-        form()
+        get(target, publisher, repacked, mirror=mirror)
 
 
 @pytest.mark.parametrize("checksum", [SHA256, MD5, ""])
@@ -378,16 +313,9 @@ def test_sources_are_recorded_only_if_they_are_those_of_the_table(target, mirror
         raw_source(target / FILE, [row])
 
 
-def test_a_good_file_is_not_fetched_again_a_bad_one_is_and_a_full_disk_is_said(
-    target, mirror, monkeypatch
-):
+def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target, mirror):
     get(target, ROW, mirror=mirror)
     assert get(target, ROW)[0] == ""
     target.write_bytes(DATA[:-1])
     assert get(target, ROW, mirror=mirror)[0]
     assert target.read_bytes() == DATA
-    target.unlink()
-    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr("urllib.request.urlopen", full)
-    with pytest.raises(FedreproError, match="the disk is full"):
-        get(target, ROW, mirror=mirror)

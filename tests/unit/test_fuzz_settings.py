@@ -42,13 +42,11 @@ SMALL = {"clients_per_job": 1, "trials_per_job": 1}
 
 
 def written(values: object) -> str:
-    """As YAML, by the fast writer where there is one."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return str(yaml.dump(values, Dumper=dumper))
 
 
 def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> Plan:
-    """A plan of these exhibits, with all that the workflow asks it before any job."""
     path = folder / "pfnm.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     plan = Plan(Config(granularity=granularity), load_exhibits(folder), scale)
@@ -93,7 +91,6 @@ EXTRA = [
 
 @st.composite
 def drawn_otherwise(draw: st.DrawFn) -> tuple[str, dict]:
-    """An exhibit with another drawing, sweep or methods than those it was made for."""
     name = draw(st.sampled_from(NAMES))
     own = {k: v for k, v in copy.deepcopy(EXHIBITS["exhibits"][name]).items() if k != "at"}
     if draw(st.booleans()):
@@ -110,7 +107,6 @@ def drawn_otherwise(draw: st.DrawFn) -> tuple[str, dict]:
 
 @pytest.fixture
 def without_png(monkeypatch):
-    """Figures without their slowest part."""
     image_of = draw_module.image_of
     monkeypatch.setattr(
         draw_module, "image_of", lambda *given: image_of(*given) if ".svg" in given else b""
@@ -131,15 +127,31 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
     paper_page(paper)
 
 
-@some(150)
-@given(spoiled(yaml.safe_dump(EXHIBITS).encode()), st.sampled_from(SCALES))
+INSERTED = [
+    "\t", "\0", "- ", ": ", "[", "{", "&a ", "*a", "!!python/object:os.system ", "!!binary x",
+    "2001-99-99", "1:99:99", "0x", ".nan", "|", ">", '"', "'", "%YAML 9.9\n", "---\n", "? ", "<<: ",
+    "!!timestamp x", "!!int x", "!!float x", "!!set ", "!!omap ", "1e999",
+]  # fmt: skip
+
+
+@st.composite
+def with_a_word(draw: st.DrawFn) -> bytes:
+    lines = yaml.safe_dump(EXHIBITS).splitlines()
+    at = draw(st.integers(0, len(lines) - 1))
+    kept = lines[at].partition(": ")[0] + ": " if draw(st.booleans()) else ""
+    lines[at] = kept + draw(st.sampled_from(INSERTED))
+    return "\n".join(lines).encode()
+
+
+@some(190)
+@given(spoiled(yaml.safe_dump(EXHIBITS).encode()) | with_a_word(), st.sampled_from(SCALES))
 def test_a_spoiled_yaml_file_is_planned_or_refused_with_a_sentence(tmp_path, text, scale):
     done_or_said(lambda: planned(tmp_path, text, scale, {}))
 
 
 @some(150)
-@given(mutated(CONFIG))
-def test_an_odd_config_is_read_or_refused_with_a_sentence(values):
+@given(mutated(CONFIG), spoiled((ROOT / "config/config.yaml").read_bytes()))
+def test_an_odd_config_is_read_or_refused_with_a_sentence(tmp_path, values, text):
     done_or_said(lambda: read_config(values) if isinstance(values, dict) else None)
 
 
@@ -178,7 +190,6 @@ LEFT_OUT = {("documents",): {"check"}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A working folder with little in it."""
     made = tmp_path_factory.mktemp("commands")
     (made / "config").mkdir()
     for name in ("config.yaml", "datasets.csv"):
@@ -193,7 +204,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list]]:
-    """Every command with its parameters."""
     for name, one in group.commands.items():
         if hasattr(one, "commands"):
             yield from commands(one, (*above, name))
@@ -209,7 +219,6 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
-    """A command with what it needs, or not, and with some of its options."""
     name = draw(st.sampled_from(sorted(COMMANDS)))
     texts = st.sampled_from(WORDS if name[0] == "bench" else WORDS + PIPES)
     line = list(name)

@@ -9,7 +9,6 @@ import contextlib
 import gzip
 import io
 import lzma
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,8 @@ import pytest
 from fuzz import LONGEST, WHOLE, done_or_said, settings_of, some, spoiled
 from hypothesis import event, given
 from hypothesis import strategies as st
-from test_datasets import write_idx
-from test_published_forms import GUTENBERG, arrays_of, speech, write_ham
+from test_datasets import arrays_of, write_idx
+from test_published_forms import GUTENBERG, speech, tar_of, write_ham
 
 from fedrepro.components.datasets.ham10000 import FILES
 from fedrepro.components.datasets.mnist import TEST, TRAIN
@@ -30,20 +29,9 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.data import archive
 from fedrepro.data.archive import decompress_file, unpack_archive
-from fedrepro.data.raw_files import read_dataset_table
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
-
-
-def tar_of(members, mode="w"):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=mode) as file:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            file.addfile(member, io.BytesIO(data))
-    return packed.getvalue()
 
 
 def zip_of(members, packing=zipfile.ZIP_STORED):
@@ -86,7 +74,6 @@ CLIP = next(iter(CLIPS))
 
 
 def photograph(packed, other=None):
-    """The first one in a zip, or the zip with another one in its place."""
     with zipfile.ZipFile(io.BytesIO(packed)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     first = next(iter(members))
@@ -126,7 +113,6 @@ SLOW = ("clips", "photographs", "table of photographs")
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    """Small files of all these publishers."""
     made = tmp_path_factory.mktemp("raw")
     for (images, labels), count in ((TRAIN, 60), (TEST, 20)):
         write_idx(made / images, np.zeros((count, 28, 28), np.uint8))
@@ -153,13 +139,6 @@ def test_spoiled_files_of_publishers_are_read_or_refused(raw, form, data):
         (raw / file).write_bytes(good)
 
 
-@some(60)
-@given(spoiled((ROOT / "config/datasets.csv").read_bytes()))
-def test_a_spoiled_table_of_data_files_is_read_or_refused(tmp_path, text):
-    (tmp_path / "datasets.csv").write_bytes(text)
-    done_or_said(lambda: read_dataset_table(tmp_path / "datasets.csv"))
-
-
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
 LOCAL = "models/local.parquet"  # in a folder where no other job writes
@@ -173,7 +152,6 @@ GENERATED = [DATASETS[name] for name in ("digits", "p2p_nodes", "shapes") if nam
 
 
 def stage(*words: object) -> None:
-    """The stage does its job, or says why not in one line."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         try:
@@ -191,7 +169,6 @@ def stage(*words: object) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A data set, a partition of it, and local models."""
     made = tmp_path_factory.mktemp("stages")
     with contextlib.redirect_stderr(io.StringIO()):
         jobs.divided(made, PARTITION, dataset=DATA)
@@ -218,41 +195,39 @@ def token_of(chosen) -> str | None:
         return None
 
 
-@pytest.mark.nightly
-@some(80)
-@given(settings_of(GENERATED, WHOLE))
-def test_odd_settings_of_data(folder, chosen):
-    if token := token_of(chosen):
-        stage("prepare", "--dataset", token, "--out", folder / "other")
-
-
-@some(150)
-@given(settings_of(KINDS["partition"], WHOLE))
-def test_odd_settings_of_partitions(folder, chosen):
-    if token := token_of(chosen):
-        words = ["--partition", token, "--data", folder / "data", "--trials", "0-1"]
-        stage("partition", *words, "--out", folder / "other.parquet")
-
-
-@some(60)
-@given(settings_of(KINDS["model"], FEW), settings_of(KINDS["training"], FEW, epochs=1))
-def test_odd_settings_of_training(folder, model, training):
-    names = token_of(model), token_of(training)
-    if all(names):
-        words = [*scenario(folder, *names), "--clients", "0-2"]
-        stage("train", *words, "--out", folder / "other.parquet")
-
-
 def of_peers(folder: Path) -> list:
     words = [*scenario(folder), "--out", folder / "m.parquet"]
     return [*words, "--confusion", folder / "c.parquet", "--nodes", folder / "n.pt"]
 
 
-@some(60)
-@given(settings_of(KINDS["graph"], FEW, rows=["0.5_0.5", "1_0"], csv="one-way"))
-def test_odd_settings_of_graphs(folder, chosen):
-    if token := token_of(chosen):
+ON_GRAPH = {"rows": ["0.5_0.5", "1_0"], "csv": "one-way"}
+ODD = {
+    "dataset": settings_of(GENERATED, WHOLE),
+    "partition": settings_of(KINDS["partition"], WHOLE),
+    "model": settings_of(KINDS["model"], FEW),
+    "training": settings_of(KINDS["training"], FEW, epochs=1),
+    "graph": settings_of(KINDS["graph"], FEW, **ON_GRAPH),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.nightly if k == "dataset" else ()) for k in ODD]
+)
+@some(80)
+@given(st.data())
+def test_odd_settings_of_components(folder, kind, data):
+    if not (token := token_of(data.draw(ODD[kind]))):
+        return
+    out = ["--out", folder / "other.parquet"]
+    if kind == "dataset":
+        stage("prepare", "--dataset", token, "--out", folder / "other")
+    elif kind == "partition":
+        words = ["--partition", token, "--data", folder / "data", "--trials", "0-1"]
+        stage("partition", *words, *out)
+    elif kind == "graph":
         stage("peer", *of_peers(folder), "--method", "gossip_sgd+rounds~1", "--graph", token)
+    else:
+        stage("train", *scenario(folder, **{kind: token}), "--clients", "0-2", *out)
 
 
 @pytest.mark.nightly

@@ -78,7 +78,6 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
 
 
 def images() -> list[np.ndarray]:
-    """What PNG and JPEG files decode to, and a photograph made smaller."""
     from PIL import Image
 
     picture = np.random.default_rng(0).integers(0, 256, (37, 53, 3)).astype(np.uint8)

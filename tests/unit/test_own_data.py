@@ -21,7 +21,6 @@ GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
 
 
 def told(path, call, *words):
-    """The one sentence, which starts with the file and says what to do."""
     with pytest.raises(FedreproError) as raised:
         call(path)
     said = str(raised.value)
@@ -72,18 +71,6 @@ def test_one_number_is_one_class_however_it_is_written(csv, npz, other):
         assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
 
 
-def test_what_counts_lines_is_said(csv):
-    found = of_csv(csv("id,kind,a\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9))))
-    (note,) = found.notes
-    assert "column 'id'" in note
-    assert "counts its lines" in split_by_class(found, 2).notes[0]
-
-
-@pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
-def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
-    assert set(of_csv(csv(f"a,kind\n1,3\n2,{name}\n")).classes) == {"3", name}
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -91,7 +78,6 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("a,kind\n", ["has no examples"]),
         ("1,2\n3,4\n", ["numbers in its first line, which has to name the columns"]),
         ("a,sort\n1,x\n2,y\n", ["unknown column 'kind'", "known are a, sort"]),
-        (" ".join(f"column{i}" for i in range(500)) + "\n1 2\n", ["unknown column 'kind'"]),
         ("kind\nx\ny\n", ["has no column but 'kind'"]),
         ("a,a,kind\n1,2,x\n", ["names a column twice"]),
         ("a,kind\n1,x\n2,y,3\n", ["has 3 fields in line 3, not 2"]),
@@ -137,7 +123,6 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
 
 
 def test_channels_that_may_be_last_are_asked_for(npz):
-    """And put first, as networks have them."""
     x = np.arange(2 * 5 * 6 * 3).reshape(2, 5, 6, 3)
     path = npz(x=x, y=[0, 1])
     told(path, read_npz, "(2, 5, 6, 3)", "channels='last'")
@@ -145,8 +130,6 @@ def test_channels_that_may_be_last_are_asked_for(npz):
     assert read_npz(path, channels="first").x.shape == x.shape
     moved = npz(x=x.transpose(0, 3, 1, 2), y=[0, 1])
     assert read_npz(moved).x.shape == (2, 3, 5, 6)
-    with pytest.raises(FedreproError, match="must be first or last, not 'middle'"):
-        read_npz(moved, channels="middle")
     given = OwnExamples(np.zeros((40, 5, 6, 3), np.float32), np.arange(40) % 2, ("a", "b"))
     assert split_by_class(given, 4).shape == (5, 6, 3)
     with pytest.raises(FedreproError, match=r"shape \(5, 6, 3\): move channels"):
@@ -171,7 +154,7 @@ def test_channels_that_may_be_last_are_asked_for(npz):
         ({"x": np.empty((0, 2)), "y": np.empty(0, int)}, ["has no examples"]),
         ({"x": X, "y": [4, 4, 4]}, ["has one class, '4'"]),
         ({"x": X, "y": ["a", "", "b"]}, ["1 examples without a class"]),
-        ({"x": X, "y": np.array(["a", 1, None], object)}, ["not a complete npz of plain arrays"]),
+        ({"x": X, "y": np.array(["a", 1, None], object)}, ["not a complete npz of arrays"]),
     ],
 )
 def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):
@@ -185,7 +168,7 @@ def test_files_that_are_no_npz_or_not_there_are_sentences(npz, tmp_path):
         whole.write_bytes(other)
         told(whole, read_npz, "cannot be read")
     np.save(tmp_path / "one.npy", X)
-    told(tmp_path / "one.npy", read_npz, "a single array")
+    told(tmp_path / "one.npy", read_npz, "not a complete npz")
     told(tmp_path / "none.csv", of_csv, "cannot be read (No such file")
     told(tmp_path, of_csv, "cannot be read (Is a directory")
     told(tmp_path / "none.npz", read_npz, "cannot be read (No such file")
@@ -211,19 +194,19 @@ def test_every_example_is_in_one_split_and_every_class_in_proportion():
     assert (split_by_class(given, 12).x["test"] == found.x["test"]).all()
 
 
-def test_labels_that_do_not_count_from_0_and_pixels_that_are_not_scaled_are_said():
-    x, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
-    own = [("0", "1", "2"), ("a", "b", "c"), ("1", "2", "4")]
-    *none, said = (split_by_class(OwnExamples(x, y, classes), 6).notes for classes in own)
-    assert none == [(), ()]
-    assert "the labels are not 0 to 2" in said[0]
-    assert "1 → 0, 2 → 1, 4 → 2" in said[0]
+def test_pixels_that_are_not_scaled_are_said_and_kept_with_the_data(tmp_path, capsys):
     x = (np.arange(30 * 4).reshape(30, 2, 2) * 2).astype(np.uint8)
     for pixels in (x, x.astype(np.float32)):
         given = OwnExamples(pixels, np.arange(30) % 2, ("a", "b"))
         assert "scale=255" in split_by_class(given, 6).notes[0]
         assert not split_by_class(given, 6, scale=255).notes
         assert not split_by_class(replace(given, x=pixels // 255), 6).notes
+    digits = components("dataset")["digits"].spec()
+    fn = wraps(digits.component.fn)(lambda raw, **values: split_by_class(given, 6))
+    prepare(replace(digits, component=replace(digits.component, fn=fn)), tmp_path, tmp_path / "o")
+    data = load_prepared(tmp_path / "o")
+    assert data.classes == ("a", "b")
+    assert data.info["notes"][0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("test", "validation"), [(0, 0), (60, 0), (30, 30), (-1, 0)])
@@ -232,18 +215,3 @@ def test_so_many_for_testing_and_validation_cannot_be(test, validation):
         split_by_class(examples(40, 20), test, validation)
     with pytest.raises(FedreproError, match="none of class 'class 1' is left for training"):
         split_by_class(examples(40, 1), 39)
-
-
-def test_what_is_odd_about_own_data_is_said_and_kept_with_them(tmp_path, csv, capsys):
-    path = csv("a,kind,b\n" + "".join(f"{i},{'xy'[i % 2]},{-i}\n" for i in range(20)))
-    digits = components("dataset")["digits"].spec()
-
-    def own(raw, **values):
-        return split_by_class(read_csv_examples(path, "kind"), 6)
-
-    fn = wraps(digits.component.fn)(own)
-    prepare(replace(digits, component=replace(digits.component, fn=fn)), tmp_path, tmp_path / "o")
-    data = load_prepared(tmp_path / "o")
-    assert data.classes == ("x", "y")
-    assert "column 'a'" in data.info["notes"][0]
-    assert data.info["notes"][0] in capsys.readouterr().err

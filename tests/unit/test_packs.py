@@ -1,13 +1,11 @@
-"""Papers as folders: where their files lie, what goes before, and that each can be taken out."""
+"""Papers as folders: where their files lie, and what goes before."""
 
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedrepro.core import paper_files
 from fedrepro.core.errors import FedreproError
@@ -57,29 +55,10 @@ def test_a_paper_of_ones_own_needs_no_folder(monkeypatch, tmp_path):
         load_exhibits()["mine"]
 
 
-def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
-    for name in ("docs/findings/a.md", "src/fedrepro/papers/b/findings.md"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("# found")
-    (tmp_path / "src/fedrepro/papers/b/findings-more.md").write_text("# more")
-    assert paper_files.findings(tmp_path) == {
-        "a": Path("docs/findings/a.md"),
-        "b": Path("src/fedrepro/papers/b/findings.md"),
-        "b-more": Path("src/fedrepro/papers/b/findings-more.md"),
-    }
-
-
-# it names papers in sentences alone
-ALLOWED = {"workflow/test_own_file.py"}
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_tests_that_take_a_paper_for_an_example_are_listed(paper):
-    told = yaml.safe_load((ROOT / "tests/examples.yaml").read_text()).get(paper, [])
-    listed = {name.partition("::")[0] for name in told}
-    files = r"(?:load_exhibits\(\)|files|FILES)"
-    taken = re.compile(rf'papers[./]{paper}\b|["\'/]{paper}/[a-z]|{files}\["{paper}"\]')
-    folders = ("unit", "workflow")
-    there = [path for name in folders for path in (ROOT / "tests" / name).glob("test_*.py")]
-    own = {f"{p.parent.name}/{p.name}" for p in there if taken.search(p.read_text())}
-    assert own - ALLOWED <= listed
+def test_pages_of_findings_are_those_of_papers(tmp_path):
+    folder = Path("src/fedrepro/papers/b")
+    (tmp_path / folder).mkdir(parents=True)
+    for name in ("findings.md", "findings-more.md"):
+        (tmp_path / folder / name).write_text("# found")
+    pages = {"b": folder / "findings.md", "b-more": folder / "findings-more.md"}
+    assert paper_files.findings(tmp_path) == pages

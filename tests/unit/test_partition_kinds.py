@@ -18,7 +18,6 @@ from fedrepro.planning.jobs import Scenario
 
 
 def classes_of(owner, labels):
-    """The classes that each client holds."""
     return [set(labels[owner == client].tolist()) for client in range(owner.max() + 1)]
 
 
@@ -38,17 +37,6 @@ def test_even_parts_differ_by_one_example_at_most_homogeneous_ones_in_each_class
         assert np.ptp(np.bincount(rows, minlength=clients)) <= 1
     drawn = [split_of("homogeneous", np.zeros(10, int), 3, RngKey(s)).owner for s in range(30)]
     assert {int(np.bincount(owner).argmax()) for owner in drawn} == {0, 1, 2}  # the remainder
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "least", "alpha"),
-    [("published_draw", 400, 20, 0.1), ("quantity_skew", 600, 10, 0.3)],
-)
-def test_a_draw_that_leaves_a_client_short_is_drawn_again(name, count, least, alpha):
-    labels = np.arange(count) % 10
-    split = split_of(name, labels, 8, RngKey(0), alpha=alpha, min_examples=least)
-    assert split.redraws > 0
-    assert np.bincount(split.owner, minlength=8).min() >= least
 
 
 @pytest.mark.parametrize(
@@ -131,7 +119,7 @@ def test_a_published_draw_is_the_one_that_denses_readme_prints_and_one_for_all_t
     assert not np.array_equal(first, owner(seed=1))
 
 
-@pytest.mark.parametrize(("clients", "labels"), [(10, 2), (5, 3), (20, 1), (4, 10)])
+@pytest.mark.parametrize(("clients", "labels"), [(5, 3), (20, 1), (4, 10)])
 def test_each_client_holds_so_many_labels_its_own_number_among_them(clients, labels):
     given = np.arange(2000) % 10
     owner = split_of("labels_each", given, clients, RngKey(1), each=labels).owner
@@ -144,7 +132,6 @@ def test_each_client_holds_so_many_labels_its_own_number_among_them(clients, lab
 
 
 def test_balance_stops_a_client_that_holds_its_even_part():
-    """A client gets nothing of the classes after the one that filled its even part."""
     labels = np.repeat(np.arange(10), 100)
     differ = False
     for seed in range(20):
@@ -160,8 +147,6 @@ def test_balance_stops_a_client_that_holds_its_even_part():
 
 
 def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_once(monkeypatch):
-    """With n redraws, a limit of n is enough and a limit of n - 1 is not."""
-
     def drawn(trial, **values):
         given = {"clients": 30, "min_examples": 10, "rng": RngKey(0, trial=trial), **values}
         return split_of("dirichlet", np.arange(1437) % 10, **given)
@@ -178,6 +163,12 @@ def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_o
     for one, again in zip(before, map(drawn, range(20)), strict=True):
         assert again.redraws == one.redraws
         assert np.array_equal(again.owner, one.owner)
+    for name, count, least, alpha in (
+        ("published_draw", 400, 20, 0.1), ("quantity_skew", 600, 10, 0.3),
+    ):  # fmt: skip
+        split = split_of(name, np.arange(count) % 10, 8, RngKey(0), alpha=alpha, min_examples=least)
+        assert split.redraws > 0
+        assert np.bincount(split.owner, minlength=8).min() >= least
 
 
 @pytest.mark.parametrize(
@@ -226,21 +217,13 @@ def test_power_law_sizes_fall_off_with_the_rank(clients, exponent, least, seed):
     assert np.abs(np.sort(sizes)[::-1] - exact).max() < 1.001
 
 
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(60, 300), st.integers(0, 9))
-def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, count, seed):
-    split = split_of("shards", np.arange(count) % 10, clients, RngKey(seed), each=each)
-    size = count / (clients * each)
-    assert split.sizes.min() >= each * np.floor(size)
-    assert split.sizes.max() <= each * np.ceil(size)
-    if size == 1:
-        assert split.sizes.tolist() == [each] * clients
-
-
 def test_fedavgs_shards_and_one_class_a_client_are_shared_evenly():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
     counts = counts_of(split_of("shards", labels, 100, RngKey(0)).owner, labels, 100)
     assert counts.sum(0).tolist() == [600] * 100
     assert set(counts.ravel()) <= {0, 300, 600}
+    sizes = split_of("shards", np.arange(100) % 10, 7, RngKey(0), each=4).sizes
+    assert [sizes.min() // 4, -(-sizes.max() // 4)] == [3, 4]  # 28 shards
     labels = np.arange(507) % 5
     owner = split_of("one_class", labels, 12, RngKey(0)).owner
     assert classes_of(owner, labels) == [{client % 5} for client in range(12)]
@@ -301,7 +284,6 @@ def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
 
 
 def roles(train, validation=()):
-    """Data of one class whose examples belong to these groups."""
     return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,12 +16,10 @@ from contract import FEDERATED, METHODS, states
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 from jobs import divided, stage
-from once import PEAK
 from problems import problem
 
 from fedrepro.api import ClientInfo
 from fedrepro.components.datasets.synthetic import Synthetic
-from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
@@ -32,17 +27,12 @@ from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
 from fedrepro.data.partition_files import (
     ClientRows,
     Population,
-    build_partition,
     population_of,
-    read_partition,
     sizes_of,
-    write_partition,
 )
-from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
-from fedrepro.drawings.partition_and_graph_maps import partition_map
+from fedrepro.data.prepared import Arrays
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
@@ -103,12 +93,8 @@ def test_iid_clients_have_one_model_and_others_have_their_own():
     assert scores[True] > scores[False] + 0.3
 
 
-def population(clients):
-    return Population(MADE, clients, 0, 0)
-
-
 def made_of(clients):
-    return GeneratedExamples(population(clients), 1.0, "cpu")
+    return GeneratedExamples(Population(MADE, clients), 1.0, "cpu")
 
 
 everybody = cache(lambda clients: made_of(clients).whole)  # the same examples in memory
@@ -116,7 +102,6 @@ everybody = cache(lambda clients: made_of(clients).whole)  # the same examples i
 
 @drawn_by(st.data())
 def test_examples_that_are_made_are_those_of_their_rows(data):
-    """Of any clients, in any order, rows of several at once and none."""
     made, whole = made_of(9), everybody(9)
     count = len(whole.targets)
     rows = data.draw(st.lists(st.lists(st.integers(0, count - 1), max_size=8), max_size=5))
@@ -142,8 +127,7 @@ OWN |= {f"{name}_streaming": {"steps": 2} for name in STEPS}
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
-    """The bytes of its state, with the clients' examples made or all in memory."""
-    item, own = METHODS[name], population(8)
+    item, own = METHODS[name], Population(MADE, 8)
     held, (x, y) = own.train, MADE.examples(99)
     known = {"example_counts": held.sizes, "label_counts": own.label_counts(10)}
     known |= {"validation_inputs": x, "validation_labels": y}
@@ -164,7 +148,7 @@ def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
 def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(name, monkeypatch):
     seen, make = set(), Synthetic.examples
     monkeypatch.setattr(Synthetic, "examples", lambda self, k: (seen.add(k), make(self, k))[1])
-    own = population(10**6)
+    own = Population(MADE, 10**6)
     clients = clients_of(ClientData(made_of(10**6), own.train))
     info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
     *_, state = states(METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1), clients, info)
@@ -177,7 +161,7 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
 
 def test_who_needs_everybody_is_told_so_or_gets_everybody_and_kept_clients_are_the_same():
     few = made_of(6)
-    assert len(few.inputs) == len(few.targets) == int(population(6).train.ends[-1])
+    assert len(few.inputs) == len(few.targets) == int(Population(MADE, 6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
         assert made_of(10**6).inputs is None
     kept = arrays_of(synthetic(clients=7))
@@ -199,13 +183,7 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     assert (np.abs(counts - 500) < 5 * np.sqrt(500 * 0.9)).all()
 
 
-def prepared_in(folder, spec):
-    write_prepared(folder, arrays_of(spec), spec, {})
-    return load_prepared(folder)
-
-
 def run(folder, dataset, partition, method):
-    """What stages write of a method in rounds, and of the local models of some clients."""
     scenario = ["--dataset", dataset, "--model", "logistic", "--training", "sgd+epochs~1"]
     words = [*divided(folder, partition, "0", dataset), *scenario[2:], "--timings", folder / "t"]
     out = ["--global-model", folder / "g", "--out", folder / "m"]
@@ -220,12 +198,10 @@ def run(folder, dataset, partition, method):
     ("kept", "partition", "method"),
     [
         (25, "natural+clients~25", "scaffold+fraction~0.3+rounds~2"),
-        (1, "natural+clients~1000000+validation~50",
-         "adaptive_fedavg+fraction~1e-05+rounds~2+step_counts~2@3"),
+        (1, "natural+clients~1000000", "fedavg+fraction~1e-05+rounds~2"),
     ],
-)  # fmt: skip
+)
 def test_runs_do_the_same_whether_clients_are_kept_or_made(tmp_path, kept, partition, method):
-    """Of a million clients the stages read and write those that are drawn."""
     found = []
     for count in (kept, 3):
         token = f"synthetic+clients~{count}+least~10+log_mean~1+log_sd~1"
@@ -234,76 +210,15 @@ def test_runs_do_the_same_whether_clients_are_kept_or_made(tmp_path, kept, parti
     assert found[0] == found[1]
 
 
-def test_the_server_holds_examples_of_further_clients(tmp_path):
-    prepared = prepared_in(tmp_path / "d", synthetic())
-    partition = natural(100, public=15, validation=40)
-    path = tmp_path / "p.parquet"
-    clients = population_of(synthetic(), partition)
-    write_partition(path, build_partition(partition, prepared, range(1), 0, clients), {})
-    members = read_partition(path, 0, clients)
-    assert len(partition_map(prepared, partition, members, 0, 0).counts) == 100
-    first = members.population.all_rows.ends[100]
-    assert members.public.tolist() == list(range(first, first + 15))
-    assert members.server_validation.tolist() == list(range(first + 15, first + 55))
-    own = TrialData(prepared, members, RngKey(0), "cpu")
-    split = own.splits(["server_validation", "public"])
-    x = np.concatenate([MADE.examples(100 + k)[0] for k in range(6)])
-    assert np.array_equal(split["public"].examples.inputs, x[:15])
-    assert np.array_equal(split["server_validation"].examples.inputs, x[15:55])
-    info = own.info(METHODS["adaptive_fedavg"].spec(), parse_token("training", "sgd"))
-    assert np.array_equal(info.validation_inputs, x[15:55])
-    assert np.array_equal(info.example_counts, MADE.sizes(100))
-
-
-def test_few_clients_are_divided_as_of_any_data_set():
+def test_few_clients_are_divided_as_of_any_data_set_and_all_cannot_be_looked_at():
+    held = ClientRows(np.array([2, 0, 1]), np.array([7, 9, 4], np.int32))
+    assert [own.tolist() for own in held] == [[7, 9], [], [4]]
+    assert (len(held), held.sizes.tolist()) == (3, sizes_of([*held]).tolist()) == (3, [2, 0, 1])
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
         assert population_of(synthetic(), partition) is None
     assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
-
-
-def test_what_would_look_at_all_clients_is_refused():
-    for name, more in (
-        ("pick", {"pick": "random"}),
-        ("min_examples", {"min_examples": 20}),
-        ("validation_at", {"validation_at": "clients", "validation": 10}),
-    ):
-        with pytest.raises(FedreproError, match=f"'{name}' would look at all of them"):
-            population_of(synthetic(), natural(31, **more))
-
-
-READS = """
-import sys
-from fedrepro.data.partition_files import read_partition
-before = peak()
-members = read_partition(sys.argv[1], 0)
-assert [members.train[j].tolist() for j in (0, 7)] == [[0, 1], [14, 15]]
-print(peak() - before)
-"""
-
-
-@pytest.mark.nightly
-def test_a_partition_is_read_into_few_bytes_a_client(tmp_path):
-    """What a further client costs is its rows and where they end; an array takes 112 bytes."""
-    took = []
-    for clients in (500_000, 1_500_000):
-        path, rows = tmp_path / f"{clients}.parquet", np.arange(2 * clients, dtype=np.int32)
-        split = pa.array(["train"]).take(pa.array(0 * rows))
-        columns = {"trial": 0 * rows, "client": rows // 2, "split": split, "index": rows}
-        write_table(path, columns, "partition", {"trials": [0], "noise": [None]})
-        words = [sys.executable, "-c", PEAK + READS, str(path)]
-        took.append(int(subprocess.run(words, capture_output=True, check=True).stdout))
-    assert (took[1] - took[0]) / 10**6 < 60
-
-
-@drawn_by(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-def test_rows_of_clients_lie_one_after_another(sizes):
-    rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes)).astype(np.int32)
-    held, wanted = ClientRows(np.array(sizes), rows), np.split(rows, np.cumsum(sizes)[:-1])
-    assert len(held) == len(sizes)
-    assert held.sizes.tolist() == sizes_of(wanted).tolist() == sizes
-    for client in np.random.default_rng(1).permutation(len(sizes)):
-        assert held[int(client)].tolist() == wanted[client].tolist()
-    assert [own.tolist() for own in held[-2:]] == [own.tolist() for own in wanted[-2:]]
-    with pytest.raises(IndexError):
-        held[len(sizes)]
+    assert population_of(synthetic(), natural(10**6)).label_counts(10).shape == (100, 10)
+    for key, value in {"pick": "random", "min_examples": 20, "validation": 9, "public": 9}.items():
+        with pytest.raises(FedreproError, match=f"'{key}' would look at all of them"):
+            population_of(synthetic(), natural(31, **{key: value}))

@@ -37,7 +37,6 @@ def test_digests_tell_names_apart_and_origins_are_counted_once():
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the package, in a git repository of its own."""
     copied = tmp_path / "clone/src/fedrepro"
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__"))
     # its compiled modules are no change, in a copy as in the repository
@@ -53,23 +52,18 @@ def commit(folder):
 
 
 def asked(package, **env):
-    """What a new process says of the sources that it loads from there."""
     code = "from fedrepro.core.provenance import loaded_source; print(*loaded_source())"
     env = {**os.environ, "PYTHONPATH": str(package.parent), **env}
     said = subprocess.check_output([sys.executable, "-c", code], env=env, cwd="/", text=True)
     return Sources(*said.split())
 
 
-def test_a_revision_is_dirty_if_a_file_of_the_package_is_another_one(package, tmp_path):
+def test_a_revision_is_dirty_if_a_file_of_the_package_is_another_one(package):
     head = commit(package.parents[1])
     before = asked(package)
     assert before.revision == head
     (package.parents[1] / "notes.txt").write_text("no file of the package")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/file").write_text("x")
-    commit(tmp_path / "other")
-    # wherever the work is done, and whatever a hook of another repository says
-    assert asked(package, GIT_DIR=str(tmp_path / "other/.git")) == before
+    assert asked(package) == before  # wherever the work is done
     kept = (package / METHOD).read_text()
     (package / METHOD).write_text(f"{kept}\n# changed\n")
     edited = asked(package)
@@ -80,28 +74,21 @@ def test_a_revision_is_dirty_if_a_file_of_the_package_is_another_one(package, tm
     assert asked(package).revision == f"{head}-dirty"  # by the new file alone
 
 
-def test_where_no_repository_tracks_the_package_it_has_no_revision(package, tmp_path):
-    """An environment within some other project, as virtual environments are; and without git."""
-    (tmp_path / "clone/.gitignore").write_text("src\n")
-    commit(tmp_path / "clone")
-    found = asked(package)
-    assert found.revision == "unknown"
-    assert asked(package, PATH="/nowhere") == found
-
-
-def test_every_file_of_the_package_counts(package):
+def test_every_file_of_the_package_counts_and_without_a_repository_there_is_no_revision(package):
     files = {str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()}
     files -= {name for name in files if name.startswith("papers/") and not name.endswith(".py")}
     assert files == set(source_digests.on_disk(str(package)))
-    (package / "__pycache__").mkdir()
-    (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
     (package / ".rng.py").write_bytes(b"an editor's")
     (package / "methods/just_gone.py").symlink_to("nowhere")
+    (package.parents[1] / ".gitignore").write_text("src\n")
+    commit(package.parents[1])  # of some other project, as around virtual environments
+    found = asked(package)  # which compiles some files
+    assert found.revision == "unknown"
+    assert asked(package, PATH="/nowhere") == found
     assert files == set(source_digests.on_disk(str(package)))
 
 
 def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811
-    """And the parameters that it was computed with, resolved."""
     words = ["--local", data / "local.parquet", "--method", "average", "--out", tmp_path / "m"]
     assert compute("aggregate", data, tmp_path, *words) == 0
     assert rounds(data, tmp_path / "rounds", method="downpour_sgd+rounds~2") == 0

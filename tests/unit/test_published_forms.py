@@ -12,25 +12,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_datasets import arrays_of
 
 from fedrepro.components.datasets.ham10000 import FILES, REDUCED
 from fedrepro.components.datasets.speech_commands import FILE, KEYWORDS
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import SPLITS, Arrays
 
 
-def arrays_of(token: str, raw: Path) -> Arrays:
-    spec = parse_token("dataset", token)
-    return spec.component.fn(raw, **spec.values)  # type: ignore[no-any-return]
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
+def tar_of(members, mode="w"):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as file:
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            file.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> None:
+    path.write_bytes(tar_of(members, "w:gz"))
 
 
 def clip(hertz: float, seconds: float = 1.0, rate: int = 16_000) -> bytes:
@@ -65,7 +66,7 @@ def test_the_publishers_speech_is_split_by_its_lists(tmp_path: Path) -> None:
     assert arrays.stand_in == ""
 
 
-def test_a_tone_is_loud_in_its_band_and_a_short_clip_ends_in_silence(tmp_path: Path) -> None:
+def test_a_tone_is_loud_in_its_band_and_a_clip_of_another_form_is_named(tmp_path: Path) -> None:
     write_tar(tmp_path / FILE, speech())
     arrays = arrays_of("speech_commands", tmp_path)
     x = np.concatenate([arrays.x[split] for split in SPLITS])
@@ -77,15 +78,10 @@ def test_a_tone_is_loud_in_its_band_and_a_short_clip_ends_in_silence(tmp_path: P
     assert arrays.stand_in.startswith("80 clips of 4 speakers")
     other = arrays_of("speech_commands+hop~160+mels~40+window~400", tmp_path)
     assert other.shape == (40, 100)
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"), [(clip(300, rate=8000), "not 16-bit mono"), (b"RIFF", "not a wav file")]
-)
-def test_a_clip_of_another_form_is_named(tmp_path: Path, bad: bytes, words: str) -> None:
-    write_tar(tmp_path / FILE, {**speech(), "./yes/aa_nohash_0.wav": bad})
-    with pytest.raises(FedreproError, match=f"{FILE} cannot be read .*aa_nohash_0.wav is {words}"):
-        arrays_of("speech_commands", tmp_path)
+    for bad, words in ((clip(300, rate=8000), "not 16-bit mono"), (b"RIFF", "not a wav file")):
+        write_tar(tmp_path / FILE, {**speech(), "./yes/aa_nohash_0.wav": bad})
+        with pytest.raises(FedreproError, match=f"{FILE} cannot be .*aa_nohash_0.wav is {words}"):
+            arrays_of("speech_commands", tmp_path)
     write_tar(tmp_path / FILE, {"./yes/aa_nohash_0.wav": clip(300)})
     with pytest.raises(FedreproError, match="all ten keywords"):
         arrays_of("speech_commands", tmp_path)
@@ -115,22 +111,18 @@ def write_ham(raw: Path, separator: str = "\t", size: tuple[int, int] = (60, 45)
     (raw / FILES["publisher"][2]).write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("separator", "size", "told"),
-    [("\t", (600, 450), ""), (",", (60, 45), REDUCED.format(60, 45))],
-)
-def test_ham10000_is_read_as_its_publisher_ships_it(
-    tmp_path: Path, separator: str, size: tuple[int, int], told: str
-) -> None:
-    write_ham(tmp_path, separator, size)
-    arrays = arrays_of("ham10000+balance~none+size~16+source~publisher", tmp_path)
-    assert arrays.stand_in == told
-    assert [arrays.y[split].size for split in SPLITS] == [224, 28, 28]
-    for split in SPLITS:
-        number = arrays.x[split][:, 0].mean((1, 2)) - 30 * arrays.y[split]
-        assert -3 < number.min() <= number.max() < 43
-        lesions = [arrays.group_names[g][:5] for g in arrays.group(split)]
-        assert lesions == [f"HAM_{y}" for y in arrays.y[split]]
+def test_ham10000_is_read_as_its_publisher_ships_it(tmp_path: Path) -> None:
+    small, large = (60, 45), (600, 450)
+    for separator, size, told in (("\t", large, ""), (",", small, REDUCED.format(*small))):
+        write_ham(tmp_path, separator, size)
+        arrays = arrays_of("ham10000+balance~none+size~16+source~publisher", tmp_path)
+        assert arrays.stand_in == told
+        assert [arrays.y[split].size for split in SPLITS] == [224, 28, 28]
+        for split in SPLITS:
+            number = arrays.x[split][:, 0].mean((1, 2)) - 30 * arrays.y[split]
+            assert -3 < number.min() <= number.max() < 43
+            lesions = [arrays.group_names[g][:5] for g in arrays.group(split)]
+            assert lesions == [f"HAM_{y}" for y in arrays.y[split]]
 
 
 def test_ham10000_is_balanced_where_it_is_asked_for(tmp_path: Path) -> None:

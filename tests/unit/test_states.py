@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from jobs import killed_after
 from problems import problem
 
-from fedrepro.api import GlobalModel, Report
+from fedrepro.api import Report
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import (
@@ -39,8 +37,6 @@ STATES = {
     "array of one": np.array(3, np.int64),
     "numbers of NumPy": [np.float32(0.1), np.int64(-5), np.bool_(True)],
     "tuple": (1, (2.5, None), []),
-    "set": {3, 1, 2},
-    "frozen set": frozenset({"b", "a"}),
     "dicts": {"a": {"b": {"c": np.zeros(2), "d": (1, {"e": 2})}}},
     "alike": {str(j): {"a": np.full((2, 3), j), "b": np.float32([j])} for j in (7, 3, 5)},
     "alike by other keys": {j: {"a": np.arange(3)[::-1]} for j in ((1, "x"), None, 2.5)},
@@ -57,7 +53,6 @@ STATES = {
 
 
 def same(one, two):
-    """Equal in type and value, all the way down."""
     if type(one) is not type(two):
         return False
     if isinstance(one, dict):
@@ -85,20 +80,13 @@ def test_what_is_kept_comes_back_as_it_was_and_is_written_with_the_same_bytes(na
     assert same(from_plain(load_state(tmp_path / "raw.pt")), state)
 
 
-def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_path):
+def test_a_settled_state_shares_nothing():
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
     found = normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
     assert found["tensor"].is_contiguous()
-    # Which is that of hashes, and these are other ones for texts in each process.
-    sets = {0, 8}, {8, 0}
-    assert [*sets[0]] != [*sets[1]]
-    for items in sets:
-        save_state(tmp_path / f"{[*items]}.pt", to_plain({"items": items}))
-    one, other = (path.read_bytes() for path in tmp_path.iterdir())
-    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -113,7 +101,7 @@ def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_pat
         (np.array([None]), r"state\['a'\]\[1\] is an array of object"),
         ({"b": {np.int64(1): 2}}, r"the key np.int64\(1\) of state\['a'\]\[1\]\['b'\] is a int64"),
         ({"b": {(1, np.int64(1)): 2}}, r"of state\['a'\]\[1\]\['b'\] is a tuple"),
-        ({frozenset()}, r"frozenset\(\) in state\['a'\]\[1\] is a frozenset"),
+        ({1, 2}, r"state\['a'\]\[1\] is a set"),
         ({"fedrepro.kept": "array"}, r"state\['a'\]\[1\] is a dict"),
         (torch.nn.Parameter(torch.zeros(1)), r"state\['a'\]\[1\] is a Parameter"),
         (torch.zeros(1, requires_grad=True), r"is a tensor that needs a gradient"),
@@ -164,74 +152,21 @@ def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_i
         normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
 
 
-class Drifting:
-    """A method whose state holds all kinds of things, each of which moves its weights."""
+def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(tmp_path):
+    class Wrong:
+        rounds = 6
 
-    rounds = 6
+        def init(self, clients, info, rng):
+            return {}
 
-    def init(self, clients, info, rng):
-        weight = np.asfortranarray(rng.stream("a").normal(size=(1, 6, 3)))
-        sums = {j: torch.zeros(3) for j in range(clients.count)}
-        odd = {"seen": set(), "history": (), 7: [weight[:, ::2], "text"]}
-        return {"weight": weight, "scale": np.float32(1.1), "by_client": sums, **odd}
-
-    def round(self, state, clients, info, rng):
-        step = rng.stream("b").normal(size=state["weight"].shape) * state["scale"]
-        for own in state["by_client"].values():
-            own += torch.from_numpy(step[0, 0])
-        mean = np.stack([own.numpy() for own in state["by_client"].values()]).mean(0)
-        weight = np.asfortranarray(state["weight"] + step + mean + len(state["seen"]))
-        new = {
-            "weight": weight,
-            "scale": state["scale"] * np.float32(0.9),
-            "seen": state["seen"] | {f"round {rng.round}"},
-            "history": (*state["history"], float(weight.sum())),
-            7: [weight[:, ::2], state[7][1] + "."],
-        }
-        return {**state, **new}, Report({"drift": float(weight.mean())})
-
-    def model(self, state, clients):
-        tensors = {k: np.zeros((1, *s), np.float32) for k, s in clients.network.shapes.items()}
-        return GlobalModel(clients.model, tensors | {"weight0": state["weight"].astype(np.float32)})
-
-
-@pytest.fixture(scope="module")
-def given():
-    return problem(hidden=())
-
-
-def bytes_of(progress, path):
-    """Everything that a trial comes to, times aside."""
-    recorded = [tuple(number) for number in progress.recorded]
-    save_state(path, {"state": to_plain(progress.state), "recorded": recorded})
-    return path.read_bytes()
-
-
-def trial(given, folder, method=None):
-    keeper = Checkpointer(folder / "trial.pt", "same", 0.0)
-    drift = Metric("drift of the weights", "numbers", None, None, 0)
-    meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
-    spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
-    how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
-    return TrialRounds(*how, {"test": given.test}).run(RngKey(3), keeper)
-
-
-@pytest.mark.parametrize("after", [1, 5])
-def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(given, tmp_path, after, capsys):
-    whole = bytes_of(trial(given, tmp_path / "whole"), tmp_path / "whole.pt")
-    with killed_after(after), pytest.raises(KeyboardInterrupt):
-        trial(given, tmp_path / "stopped")
-    capsys.readouterr()
-    resumed = trial(given, tmp_path / "stopped")
-    assert f"going on from round {after} of" in capsys.readouterr().err
-    assert bytes_of(resumed, tmp_path / "resumed.pt") == whole
-
-
-def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(given, tmp_path):
-    class Wrong(Drifting):
         def round(self, state, clients, info, rng):
-            return {**state, "queue": deque()}, Report()
+            return {"queue": deque()}, Report()
 
+    given = problem(hidden=())
+    meta = {"kind": "federated", "needs": frozenset(), "metrics": {}}
+    spec = Component("method", "wrong", 1, Wrong, meta).spec()
+    how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
+    keeper = Checkpointer(tmp_path / "trial.pt", "same", 0.0)
     with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
-        trial(given, tmp_path, Wrong)
+        TrialRounds(*how, {"test": given.test}).run(RngKey(3), keeper)
     assert not (tmp_path / "trial.pt").exists()

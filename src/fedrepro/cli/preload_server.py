@@ -27,7 +27,6 @@ from pathlib import Path
 from fedrepro.cli.main import THREADS, run_here
 from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_user
 from fedrepro.core import plugins, provenance, source_digests
-from fedrepro.core.artifacts import remove_left
 from fedrepro.core.registry import KINDS, components
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
@@ -59,7 +58,6 @@ def start_server(jobs: int) -> int | None:
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
         return None
-    remove_left()
     reading, writing = os.pipe()
     os.environ[SOCKET] = f"fedrepro-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX) as listener:

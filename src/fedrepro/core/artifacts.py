@@ -1,19 +1,16 @@
 """Read and write result files: whole or not at all, with a checksum, equal bytes for equal inputs.
 
-Tables and states hold a checksum of all their other bytes, and JSON one of its keys and values;
-checksums of arrays and csv files are in a JSON file. They find damage, not intent. Parquet's own
-leave out the footer, in which a tenth of all flipped bits would change a table in silence.
+Tables and states hold a checksum of all their other bytes (Parquet's own leave out the footer), and
+JSON one of its keys and values; checksums of arrays and csv files are in a JSON file.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from fedrepro.core.diagnostics.run_locked import alive
 from fedrepro.core.errors import FedreproError, disk_error, printable
 from fedrepro.core.method_kinds import STAGES
 
@@ -36,9 +32,8 @@ Name = Path | str
 Source = Mapping[str, Any]  # provenance
 Keys = Mapping[str, type | tuple[type, ...]]
 
-# Raised whenever files are written in another way. Files of version 1 have no checksums.
+# Raised whenever files are written in another way. Tables of version 1 have no checksums.
 SCHEMA_VERSION = 2
-BEFORE_CHECKSUMS = 1
 TREES = frozenset({"prepare", "partition", *STAGES})  # the folders of the stages
 
 UNKNOWN = f"xxh3:{0:016x}"  # as long as any, where one is filled in afterwards
@@ -108,10 +103,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a stage's folder on, such as train/x; "" if there is none.
-
-    Result files record it.
-    """
+    """Return the part of `path` from a stage's folder on, such as train/x, to record; or ""."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -124,11 +116,7 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error for a file that is missing or damaged, which asks to delete it.
-
-    If given, the folder `remove` is to be deleted instead. `why` is the reason, such as an
-    exception.
-    """
+    """Return the error for a missing or damaged file: delete it, or the folder `remove`."""
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -146,17 +134,14 @@ def one_line(error: object) -> str:
 def atomic(path: Name) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed. Temporary files that killed processes left for this path are removed. Raises
-    FedreproError if the disk is full or read-only, or the target is not a file.
+    Links are followed. Temporary files that killed processes left for this path are removed.
     """
     path = target_of(path)
     folder, temporary = path.parent, path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for orphan in folder.glob(f".{path.name}.*.tmp"):
-            process = orphan.name.split(".")[-2]
-            if not (process.isdecimal() and alive(int(process))):
-                orphan.unlink(missing_ok=True)
+            orphan.unlink(missing_ok=True)
         try:
             yield temporary
             os.replace(temporary, path)
@@ -172,61 +157,17 @@ def atomic(path: Name) -> Iterator[Path]:
         raise
 
 
-TEMPORARY = "fedrepro.tmp-"  # begins the names of temporary folders
-
-
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body.
-
-    A process locks its folder, and the lock ends with the process: `remove_left` tells by it.
-    """
-    try:
-        remove_left(place)
-        folder, lock = Path(), -1
-        while lock < 0:  # another process may remove it before it is locked
-            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=place))
-            with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                lock = _locked(folder)
-    except OSError as error:
-        raise FedreproError(
-            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
-            "TMPDIR to a folder on another disk, and start again"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def remove_left(place: Path | None = None) -> None:
-    """Remove temporary folders that killed processes left in `place`, or in the system's folder."""
-    for folder in (place or Path(tempfile.gettempdir())).glob(f"{TEMPORARY}*"):
-        with contextlib.suppress(OSError):  # another process is as fast, or works in it
-            status = os.lstat(folder)
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
-                lock = _locked(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
-
-def _locked(folder: Path) -> int:
-    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.stat(folder)  # it may have gone meanwhile
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
+    """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body."""
+    made = tempfile.TemporaryDirectory(None, "fedrepro.tmp-", place, ignore_cleanup_errors=True)
+    with made as folder:
+        yield Path(folder)
 
 
 def target_of(path: Name) -> Path:
     """Return `path` with links resolved; raise if it leads to a folder, pipe or device."""
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
-    if os.path.islink(target):
-        raise FedreproError(f"cannot write {path} (its links lead in a circle); name a file")
     require_file(target, f"write {path}")
     return target
 
@@ -307,19 +248,16 @@ def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) 
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
     `keys` are what an object must have, with the types of values. Errors ask to delete the file, or
-    the folder `remove`. Files of before there were checksums are read.
+    the folder `remove`.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise corrupt_file_error(path, error, remove) from error
-    if isinstance(value, dict):
-        checksum = value.pop("checksum", None)
-        old = checksum is None and value.get("schema", BEFORE_CHECKSUMS) == BEFORE_CHECKSUMS
-        if not old and checksum != _of_value(value):
-            raise corrupt_file_error(path, "its checksum is not that of what it holds", remove)
+    if not isinstance(value, dict) or value.pop("checksum", None) != _of_value(value):
+        raise corrupt_file_error(path, "its checksum is not that of what it holds", remove)
     for key, kind in (keys or {}).items():
-        if not isinstance(value, dict) or not isinstance(value.get(key), kind):
+        if not isinstance(value.get(key), kind):
             raise corrupt_file_error(path, f"it is another file: '{key}' is missing or odd", remove)
     return value
 
@@ -335,15 +273,10 @@ def write_table(
     provenance: Source,
     compact: bool = False,
 ) -> None:
-    """Write a table as parquet, with its kind, schema version and provenance as metadata.
+    """Write a table as parquet; metadata hold its `kind`, such as metrics, and its provenance.
 
-    Args:
-        path: the file.
-        table: a table or its columns; or tables of one schema, which become row groups of a file
-            that may exceed the memory and is not compressed.
-        kind: what it holds, such as metrics; reading asks for it.
-        provenance: its origin, from `provenance`.
-        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
+    `table` may be an iterator of tables of one schema: row groups of a file that may exceed the
+    memory and is not compressed. `compact` compresses more, for a repository: slower.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -355,9 +288,8 @@ def write_table(
         "fedrepro.place": place_of(path),
     }
     many = isinstance(table, Iterator)
-    if isinstance(table, Mapping):
-        table = pa.table(dict(table))
-    tables = table if isinstance(table, Iterator) else iter([table])
+    whole = pa.table(dict(table)) if isinstance(table, Mapping) else table
+    tables = whole if isinstance(whole, Iterator) else iter([whole])
     with atomic(path) as temporary:
         first = next(tables)
         texts = [item.name for item in first.schema if pa.types.is_string(item.type)]
@@ -393,7 +325,7 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
             if kind not in (None, stored):
                 stored = stored or "a table of other software"
                 raise FedreproError(f"{path} holds {stored}, but {kind} was expected")
-            if version not in (str(SCHEMA_VERSION), str(BEFORE_CHECKSUMS)):
+            if version not in (str(SCHEMA_VERSION), "1"):
                 raise FedreproError(
                     f"{path} was written with schema version {version or 'none'}, this fedrepro "
                     f"reads {SCHEMA_VERSION}; delete the file and start again"
@@ -415,7 +347,7 @@ def read_table(path: Name, kind: str) -> pa.Table:
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
     """Return a table file's provenance (code, versions, seed, inputs); raise if not of `kind`."""
     with opened(path, kind) as file:
-        return read_provenance(file.schema_arrow.empty_table(), str(path))
+        return read_provenance(file.schema_arrow.empty_table())
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
@@ -426,12 +358,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
         raise corrupt_file_error(path, why)
 
 
-def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return a table's provenance (code, versions, seed, inputs); an error calls it `name`."""
-    with contextlib.suppress(KeyError, ValueError):
-        found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
-        return found
-    raise FedreproError(
-        f"{name} does not say where it comes from: it is damaged, or another version made it; "
-        "delete it and start again"
-    )
+def read_provenance(table: pa.Table) -> dict[str, Any]:
+    """Return a table's provenance (code, versions, seed, inputs)."""
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
+    return found

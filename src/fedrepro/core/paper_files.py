@@ -16,7 +16,6 @@ from fedrepro import PAPERS
 IN_REPOSITORY = Path("src/fedrepro/papers")
 OWN_EXHIBITS = Path("config/exhibits")
 OWN_PUBLISHED = Path("config/published")
-OWN_FINDINGS = Path("docs/findings")
 PRINTED, CLAIMS, FINDINGS = "published.csv", "claims.yaml", "findings"
 EXHIBITS = ("exhibits.yaml", "exhibits/__init__.py", "exhibits.py")  # a paper has one of them
 
@@ -91,9 +90,8 @@ def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
 
 def findings(root: Path = Path()) -> dict[str, Path]:
     """Return the pages on papers' results below `root`: paths by `<paper>` or `<paper>-<part>`."""
-    pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
-    for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
-        pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
+    found = (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md")
+    pages = {path.parent.name + path.stem.removeprefix(FINDINGS): path for path in found}
     return {name: pages[name].relative_to(root) for name in sorted(pages)}
 
 

@@ -29,8 +29,6 @@ PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
 ORIGIN = ("revision", "digest", "changed_to", "versions", "arithmetic", "device", "machine")
 # suffix of the arithmetic where a model multiplies by PyTorch, which uses MKL
 OWN_PRODUCTS = " but for the products of a torch.nn.Module"
-# set by git for its hooks, about a repository that need not be the package's
-FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Sources(NamedTuple):
@@ -44,14 +42,13 @@ class Sources(NamedTuple):
 def loaded_source() -> Sources:
     """Return a hash of the package's files and the git revision, as at this function's first call.
 
-    The revision has 12 digits, and -dirty if files of the package changed; or is `unknown`.
+    The revision has -dirty behind it if a file of the package was changed, or is `unknown`.
     """
 
     def git(*arguments: str) -> bytes:  # in the folder of the package; writes nothing
         return subprocess.check_output(
             ["git", "--no-optional-locks", *arguments],
             cwd=source_digests.PACKAGE,
-            env={key: value for key, value in os.environ.items() if key not in FOREIGN},
             stderr=subprocess.DEVNULL,
             timeout=10,
         )
@@ -69,10 +66,7 @@ def loaded_source() -> Sources:
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of fedrepro, Python and the packages that compute, by name."""
-    by_name = dict.fromkeys(PACKAGES, "absent")
-    for name in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            by_name[name] = metadata.version(name)
+    by_name = {name: metadata.version(name) for name in PACKAGES}
     return {"fedrepro": fedrepro.__version__, "python": platform.python_version(), **by_name}
 
 

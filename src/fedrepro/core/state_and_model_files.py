@@ -1,6 +1,6 @@
 """Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-A state is plain data with tensors, NumPy arrays and sets; other data are refused.
+A state is plain data with tensors and NumPy arrays; other data are refused.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PLAIN = (type(None), bool, int, float, str)
-# a dict with this key stands for an object that is not plain data
-MARK = "fedrepro.kept"
+MARK = "fedrepro.kept"  # a dict with this key stands for an object that is not plain data
 
 
 def normalized(
@@ -44,7 +43,6 @@ def normalized(
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
     Values that did not change are shared with `before`, the normalized state of the previous round.
-    `place` names the state in errors.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -73,9 +71,6 @@ def to_plain(value: Any, place: str = "state") -> Any:
         return {MARK: "alike", "keys": keys, "each": {k: v["value"] for k, v in each.items()}}
     if kind in (list, tuple):
         return kind(to_plain(item, f"{place}[{i}]") for i, item in enumerate(value))
-    if kind in (set, frozenset):
-        items = [_name(item, f"{item!r} in {place}") for item in value]
-        return {MARK: kind.__name__, "items": sorted(items, key=repr)}
     import torch
 
     if kind is np.ndarray or isinstance(value, np.generic):
@@ -108,8 +103,6 @@ def from_plain(data: Any) -> Any:
             key: {name: value[at].copy() for name, value in each.items()}
             for at, key in enumerate(data["keys"])
         }
-    if kind is not None:
-        return set(data["items"]) if kind == "set" else frozenset(data["items"])
     return {key: from_plain(item) for key, item in data.items()}
 
 
@@ -125,7 +118,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return a dict's key or a set's item; raise, naming its `place`, if no file can keep it."""
+    """Return a dict's key; raise, naming its `place`, if no file can keep it."""
     if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
         return value
     raise _refused(place, f"a {type(value).__name__}")
@@ -134,7 +127,7 @@ def _name(value: Any, place: str) -> Any:
 def _refused(place: str, what: str) -> FedreproError:
     return FedreproError(
         f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold numbers, "
-        "texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU that "
+        "texts, lists, tuples, dicts, NumPy arrays of numbers, and tensors on the CPU that "
         "need no gradient"
     )
 
@@ -144,10 +137,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 
 
 def save_state(path: Name, state: Any) -> None:
-    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
-
-    It is a zip archive. Its relative path and checksum are its comment, which other programs skip.
-    """
+    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes."""
     import torch
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
@@ -192,7 +182,6 @@ KIND = "local_models"
 # of a row group, which is one page of parquet, and a page has at most 2 GiB
 GROUP_CLIENTS = 64
 GROUP_BYTES = 2**28
-NUMBERS = ("trial", "client", "examples")
 EPOCHS = "epochs"  # a column where training stops early
 
 Tensors = dict[str, np.ndarray]
@@ -207,8 +196,8 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
-    `trials`, `clients`, `examples` (numbers of training examples), and where training stops early
-    `epochs` have an item for each model; `tensors` are float32 (models, *shape) by name.
+    All but `tensors`, float32 (models, *shape) by name, have an item for each model; `examples` are
+    numbers of training examples, and `epochs` those of training that stops early.
     """
     import pyarrow as pa
 
@@ -249,7 +238,7 @@ def read_models(
 ) -> dict[int, TrialModels]:
     """Read the local models of some trials, by trial, from files that together hold all clients.
 
-    `made` are keys and values that the provenance of each file must not contradict.
+    The provenance of a file must not contradict `made`.
     """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:
@@ -266,7 +255,7 @@ def read_models(
     for trial in trials:
         found = rows.pop(trial)
         clients = [found[client] for client in sorted(found)]
-        if [*sorted(found)] != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
+        if sorted(found) != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
             raise FedreproError(
                 f"local models of some clients of trial {trial} are missing in "
                 f"{', '.join(map(str, paths))}; delete these files and start again"

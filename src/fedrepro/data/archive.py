@@ -6,8 +6,6 @@ import bz2
 import contextlib
 import gzip
 import lzma
-import re
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -20,8 +18,6 @@ from fedrepro.data.raw_files import largest_unpacked
 
 # how a packed file begins, and what reads it
 PACKINGS: Any = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-# what macOS adds to an archive: resource forks, and how the Finder shows a folder
-OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 
 @contextlib.contextmanager
@@ -31,43 +27,28 @@ def unpack_archive(
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
     `wanted` chooses archived files by name. Raises FedreproError if the archive is damaged, unpacks
-    to more bytes than config/datasets.csv allows, or has a path, link or device outside the folder.
+    to more bytes than config/datasets.csv allows, or has a link or device that leaves the folder.
     """
-
-    def unpack(sizes: dict[str, int], read: Callable[[str], IO[bytes] | None]) -> None:
-        kept = [member for member in sizes if wanted(member) and not OF_MACOS.fullmatch(member)]
-        _require_small(path, sum(sizes[member] for member in kept), most)
-        for member in kept:
-            target, content = (folder / member).resolve(), read(member)
-            if content is None or not target.is_relative_to(folder.resolve()):
-                raise ValueError(f"its member '{member}' is a link or is outside the destination")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with content, target.open("wb") as file:
-                shutil.copyfileobj(content, file)
-
     most = largest_unpacked(name, path)
     with temporary_folder() as folder:
         with _saying_damage(path):
             if zipfile.is_zipfile(path):
                 with zipfile.ZipFile(path) as packed:
-                    members = (member for member in packed.infolist() if not member.is_dir())
+                    files = [member for member in packed.infolist() if wanted(member.filename)]
                     # no member gives more than the size that is written for it
-                    unpack({member.filename: member.file_size for member in members}, packed.open)
+                    _require_small(path, sum(member.file_size for member in files), most)
+                    packed.extractall(folder, files)  # which keeps all paths inside
             else:
                 with decompress_file(name, path) as plain, tarfile.open(fileobj=plain) as archive:
-                    of = {item.name: item for item in archive if not item.isdir()}
-                    sizes = {member: item.size for member, item in of.items()}
-                    unpack(sizes, lambda m: archive.extractfile(of[m]) if of[m].isfile() else None)
+                    members = [member for member in archive if wanted(member.name)]
+                    _require_small(path, sum(member.size for member in members), most)
+                    archive.extractall(folder, members, filter="data")
         yield folder
 
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
-
-    Other files are opened as they are. Raises FedreproError for a damaged file, and for more bytes
-    than config/datasets.csv allows.
-    """
+    """Yield an open file with the decompressed content of a gz, bz2, xz or other file at `path`."""
     most = largest_unpacked(name, path)
     with temporary_folder() as folder, _saying_damage(path):
         with path.open("rb") as file:

@@ -16,9 +16,6 @@ from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Arg, Spec
 from fedrepro.data.prepared import SPLITS, Arrays
 
-# letters start a key, so that the point of a number ends nothing
-PARTS = re.compile(r"\.(?=[a-z])")
-
 Features = Annotated[
     str,
     Arg("inputs in place of the pixels: pixels, centred, convnet, lite0, or .parameter-value"),
@@ -27,7 +24,7 @@ Features = Annotated[
 
 def feature_spec(text: str) -> Spec:
     """Return the feature extractor that `text` names: convnet.epochs-20 is convnet, epochs = 20."""
-    name, *pairs = PARTS.split(text)
+    name, *pairs = re.split(r"\.(?=[a-z])", text)  # and not at the point of a number
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse_token("feature", token)
 

@@ -1,7 +1,7 @@
 """From a partition component to `partition.parquet` and back: which client has which examples.
 
 A partition component assigns every training example to a client. Here its result is checked,
-validation examples are dealt out alike, and all trials become one table, with numbers on the skew.
+validation examples are dealt out alike, and all trials become one table.
 
 A data set whose component declares a `population` stores its first clients as arrays, and generates
 the examples of any client from the client's number, so that there may be millions of clients. If
@@ -23,7 +23,7 @@ from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
+from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
 
@@ -57,7 +57,7 @@ KIND = "partition"
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
 ROWS_AT_ONCE = 2**17  # of a file that is read
-SHOWN = 100  # clients of a population whose labels stand for those of all, in numbers on skew
+SHOWN = 100  # clients of a population whose labels stand for those of all, in maps
 
 
 class ClientRows(Sequence[np.ndarray]):
@@ -68,16 +68,13 @@ class ClientRows(Sequence[np.ndarray]):
     """
 
     def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
-        self.ends = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=self.ends[1:])
+        self.ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self.values = values
 
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    def __getitem__(self, client: int | slice) -> Any:
-        if isinstance(client, slice):
-            return [self[j] for j in range(len(self))[client]]
+    def __getitem__(self, client: Any) -> Any:
         at = range(len(self))[client]
         first, last = int(self.ends[at]), int(self.ends[at + 1])
         if self.values is None:
@@ -92,16 +89,14 @@ class ClientRows(Sequence[np.ndarray]):
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Return the number of examples of each client, int64 (J,), from each client's row numbers."""
-    if isinstance(rows, ClientRows):
-        return rows.sizes
-    return np.array([len(client_rows) for client_rows in rows], np.int64)
+    return rows.sizes if isinstance(rows, ClientRows) else np.array([*map(len, rows)], np.int64)
 
 
 class ClientGenerator(Protocol):
     """Generates any client's examples from its index; the first `kept` clients are also stored.
 
-    `sizes` are the numbers of training examples, at least 1, of the first clients: int64 (J,).
-    `examples` are a client's training inputs (n, D), in the data set's dtype, and labels (n,).
+    `sizes`: training examples, at least 1, of the first clients: int64 (J,). `examples`: a client's
+    training inputs (n, D), in the data set's dtype, and labels (n,).
     """
 
     @property
@@ -114,26 +109,15 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients whose examples are generated on demand by `made`, instead of stored.
-
-    clients: how many clients train, from client 0 on. public, validation: how many examples the
-    server has, of the next clients, which do not train. Rows are numbered client after client.
-    """
+    """Millions of clients, whose examples `made` generates; rows are numbered by client."""
 
     made: ClientGenerator
     clients: int
-    public: int = 0
-    validation: int = 0
-
-    @cached_property
-    def all_rows(self) -> ClientRows:
-        """Return the row numbers of each client: of clients that train, then of the server's."""
-        return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
     def train(self) -> ClientRows:
-        """Return the row numbers of each client that trains."""
-        return ClientRows(self.all_rows.sizes[: self.clients])
+        """Return the row numbers of each client's examples."""
+        return ClientRows(self.made.sizes(self.clients))
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Count training examples per class for the first 100 clients only: int64 (J, K)."""
@@ -142,29 +126,21 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of a partition if the data set generates them on demand, else None.
-
-    Raises FedreproError if a parameter of the partition would need the examples of all clients.
-    """
+    """Return the clients of a partition if the data set generates them on demand, else None."""
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None
     made: ClientGenerator = make(dataset.values)
     if clients <= made.kept:
         return None
-    wrong = {
-        "pick": partition["pick"] != "first",
-        "min_examples": partition["min_examples"] > 1,
-        "validation_at": bool(partition["validation"]) and partition["validation_at"] != "server",
-    }
-    if keys := [key for key, is_wrong in wrong.items() if is_wrong]:
+    plain = {"pick": "first", "min_examples": 1, "public": 0, "validation": 0}
+    if keys := [key for key, value in plain.items() if partition[key] != value]:
         raise FedreproError(
             f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
             f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
             f"{made.kept} clients that the data set keeps, or fewer"
         )
-    public, validation = (cast(int, partition[key]) for key in ("public", "validation"))
-    return Population(made, clients, public, validation)
+    return Population(made, clients)
 
 
 @dataclass(frozen=True)
@@ -185,35 +161,17 @@ class PartitionIndices:
     client_validation: Sequence[np.ndarray] = ()
     population: Population | None = None
 
-    @property
-    def clients(self) -> int:
-        return len(self.train)
-
-    @property
-    def example_counts(self) -> np.ndarray:
-        """Return the number of training examples of each client: int64 (J,)."""
-        return sizes_of(self.train)
-
-    def rows_of(self, client: int) -> np.ndarray:
-        """Return the indices of the training examples of a client; raise for an unknown client."""
-        if client >= self.clients:
-            raise FedreproError(
-                f"client {client} does not exist: the partition has {self.clients}, counted from 0"
-            )
-        return self.train[client]
-
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the training examples of each client and class, int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
-        return np.array(counts, np.int64).reshape(self.clients, classes)
+        return np.array(counts, np.int64).reshape(len(self.train), classes)
 
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
         """Return the inputs of a split with noise N(0, noise_j) of its client j: float32 (N, D).
 
-        It is drawn for (seed, trial, client); `rng` has seed and trial. Without noise returns
-        `inputs` itself.
+        It is drawn for (seed, trial, client); `rng` has seed and trial.
         """
         if self.noise is None:
             return inputs
@@ -231,37 +189,28 @@ def build_partition(
 ) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
-    Types: int32, int32, string (train, validation, …), int32. Held-out training examples are drawn
-    first, uniformly, and are equal for all partitions in a trial; client is -1 for examples at the
-    server. Validation examples are dealt to clients in proportion to training examples, by class,
-    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`. A `population`
-    has no rows, and the skew of its first 100 clients.
+    Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
+    trial; client is -1 for examples at the server. Validation examples are dealt to clients in
+    proportion to training examples, by class, or by natural group. The metadata has each trial's
+    `noise`. A `population` has no rows.
     """
-    names = prepared.classes
     if population:
-        skew = skew_of(population.label_counts(len(names)))
-        return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
+        return _table([], list(trials), [None] * len(trials))
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
-            max(1, len(names)),
+            max(1, len(prepared.classes)),
             np.asarray(prepared.groups(split)),
             prepared.group_names,
         )
         for split in ("train", "validation")
     )
-    occurs = np.bincount(examples.labels, minlength=len(names)) > 0
-    if missing := [name for name, there in zip(names, occurs, strict=False) if not there]:
-        raise FedreproError(
-            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
-            "so no client could learn it: set fewer examples aside, or choose other data"
-        )
 
     def owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         kept = owner != UNASSIGNED
         return owner[kept], rows[kept]
 
-    parts, about = [], []
+    parts, noise = [], []
     for trial in trials:
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
@@ -285,33 +234,25 @@ def build_partition(
             np.stack(np.broadcast_arrays(trial, owner, SPLITS.index(name), rows))
             for name, (owner, rows) in held.items()
         ]
-        noise = None if split.noise is None else split.noise.tolist()
-        skew = skew_of(_counts(left, split))
-        about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
-    return _table(parts, list(trials), about)
+        noise.append(None if split.noise is None else split.noise.tolist())
+    return _table(parts, list(trials), noise)
 
 
 def _table(
-    parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
+    parts: Sequence[np.ndarray], trials: list[int], noise: Sequence[list[float] | None]
 ) -> pa.Table:
-    """Return the table: `parts` has its rows, int64 (4, n); `about` the metadata of each trial."""
+    """Return the table: `parts` has its rows, int64 (4, n); `noise` has a list a trial."""
     import pyarrow as pa
 
     rows = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
     # indices ascend within each split already, and this sort is stable
     trial, client, code, index = rows[:, np.lexsort((rows[1], rows[0]))]
-    provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
-    provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
-    table = pa.table(
-        {
-            "trial": pa.array(trial, pa.int32()),
-            "client": pa.array(client, pa.int32()),
-            "split": names.cast(pa.string()),
-            "index": pa.array(index, pa.int32()),
-        }
-    )
-    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(provenance)})
+    numbers = [pa.array(column, pa.int32()) for column in (trial, client, index)]
+    columns = [*numbers[:2], names.cast(pa.string()), numbers[2]]
+    table = pa.table(columns, names=["trial", "client", "split", "index"])
+    about = json.dumps({"noise": list(noise), "trials": trials})
+    return table.replace_schema_metadata({"fedrepro.provenance": about})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
@@ -322,20 +263,13 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise for other trials.
-
-    Examples of a `population` are generated on demand.
-    """
+    """Read each client's examples in one trial from a partition's file; raise for other trials."""
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     if population:
-        first = int(population.all_rows.ends[population.clients])
-        cut = first + population.public
-        public, aside = np.arange(first, cut), np.arange(cut, cut + population.validation)
-        return PartitionIndices(population.train, (), None, public, aside, population=population)
+        return PartitionIndices(population.train, (), population=population)
     noise = source["noise"][source["trials"].index(trial)]
-    variances = None if noise is None else np.array(noise)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
@@ -359,7 +293,8 @@ def read_partition(
         raise artifacts.corrupt_file_error(path, why)
     public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
     validation = held("client_validation") if owned["client_validation"].size else ()
-    return PartitionIndices(train, held("validation"), variances, public, aside, validation)
+    own = None if noise is None else np.array(noise)
+    return PartitionIndices(train, held("validation"), own, public, aside, validation)
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -375,13 +310,11 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
             f"partition '{spec.token}' sets {public + validation} of {count} training examples "
             "aside: lower `public` or `validation`"
         )
-    if not public + validation:
-        return {}, np.arange(count)
     order = rng.stream("set-aside").permutation(count)
     cuts = np.split(order, [public, public + validation])
     drawn, kept, rest = (np.sort(part) for part in cuts)
-    at = "client_validation" if spec["validation_at"] == "clients" else "server_validation"
-    return {"public": drawn, at: kept}, rest
+    at_clients = spec.values.get("validation_at") == "clients"
+    return {"public": drawn, f"{'client' if at_clients else 'server'}_validation": kept}, rest
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
@@ -401,22 +334,15 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition is wrong, or its two draws `split` and `again` differ.
-
-    Owners of `examples` examples must have the right shape and range, and each client examples.
-    """
+    """Raise if a partition's owners have a wrong shape or range, or `split` and `again` differ."""
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
-    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+    numbers = owner.shape == (examples,) and owner.dtype.kind in "iu"
+    if not (numbers and ((owner >= UNASSIGNED) & (owner < clients)).all()):
         wrong = (
-            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
-            f"let owner be whole numbers ({examples},)"
-        )
-    elif owner.size and not (owner.min() >= UNASSIGNED and owner.max() < clients):
-        wrong = (
-            f" gives owners from {owner.min()} to {owner.max()} for {clients} clients: "
-            f"let them be from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
+            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: let them "
+            f"be ({examples},) and whole, from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
         )
     elif planned not in (None, clients):
         wrong = (
@@ -441,10 +367,7 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal the examples `others`, such as those for validation, as `split` deals `examples`: (M,).
-
-    They go by natural group, or else by class in proportion; `stream` names the random numbers.
-    """
+    """Deal `others`, such as validation examples, as `split` deals `examples`: owners (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -473,10 +396,8 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
     """Return how many validation examples clients have at most; None if the data set decides."""
-    if partition.values.get("validation_at") == "clients" and partition["validation"]:
-        return int(partition["validation"])
-    count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
-    return count
+    at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
+    return cast("int | None", at_clients or dataset.values.get("validation"))
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:

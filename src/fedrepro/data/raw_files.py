@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import fedrepro
 from fedrepro.core.artifacts import atomic, one_line, target_of
 from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
 from fedrepro.core.spec import Spec
@@ -25,15 +24,10 @@ from fedrepro.core.spec import Spec
 log = logging.getLogger(__name__)
 
 DEFAULT_PATH = Path("config/datasets.csv")
-INSIDE = r"(?!/|(.*/)?\.\.(/|$))"
 RULES = {
-    "name": (".+", "must not be empty"),
-    "form": (".+", "must not be empty"),
-    "file": (rf"{INSIDE}.+", "must stay inside its folder"),
-    "mirror": (rf"{INSIDE}.*", "must stay inside its folder"),
+    **dict.fromkeys(("name", "file", "form"), (".+", "must not be empty")),
     "checksum": ("(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})?", "must be sha256: or md5: and digits"),
-    "bytes": ("[0-9]{0,18}", "must be a whole number"),
-    "unpacked": ("[0-9]{0,18}", "must be a whole number"),
+    **dict.fromkeys(("bytes", "unpacked"), ("[0-9]{0,18}", "must be a whole number")),
 }
 
 
@@ -42,9 +36,9 @@ class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
     file: its name here, `resources/<name>/<file>`. form: `publisher`, or a word for a mirror's own
-    packing. urls: tried in order. checksum: `algorithm:digest`, empty if unknown. bytes: the size,
-    None if unknown. mirror: its path inside a mirror folder, if not `<name>/<file>`. unpacked: the
-    most bytes to which the file may unpack; None for a file that is used as it is.
+    packing. checksum: `algorithm:digest`, empty if unknown. bytes: None if unknown. mirror: its
+    path inside a mirror folder, if not `<name>/<file>`. unpacked: the most bytes to which it may
+    unpack; None for a file that is used as it is.
     """
 
     name: str
@@ -87,27 +81,24 @@ def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
         ) from error
     if missing := [column for column in COLUMNS if column not in header]:
         raise FedreproError(f"{path} lacks the columns {', '.join(missing)}")
-    return tuple(_row(line, f"{path}, row {i}") for i, line in enumerate(lines, start=2))
-
-
-def _row(line: Mapping[str, str | None], where: str) -> FileRow:
-    text: dict[str, Any] = {column: (line[column] or "").strip() for column in COLUMNS}
-    for column, (pattern, rule) in RULES.items():
-        if not re.fullmatch(pattern, text[column]):
-            raise FedreproError(f"{where}: {column} {rule}, not {shown(text[column])}")
-    sizes = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
-    return FileRow(**text | sizes | {"urls": tuple(text["urls"].split())})
+    rows = []
+    for number, line in enumerate(lines, start=2):
+        text: dict[str, Any] = {column: (line[column] or "").strip() for column in COLUMNS}
+        for column, (pattern, rule) in RULES.items():
+            if not re.fullmatch(pattern, text[column]):
+                where = f"{path}, row {number}: {column}"
+                raise FedreproError(f"{where} {rule}, not {shown(text[column])}")
+        sizes = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
+        rows.append(FileRow(**text | sizes | {"urls": tuple(text["urls"].split())}))
+    return tuple(rows)
 
 
 def forms(name: str, file: str, path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
     """Return the rows of a data set's raw file in the table at `path`; raise if it has none."""
     table = read_dataset_table(path)
-    known = {row.file for row in table if row.name == name}
-    if not known:
-        raise unknown("data set", name, {row.name for row in table}, str(path))
-    if file not in known:
-        raise unknown("file", file, known, f"data set '{name}' of {path}")
-    return tuple(row for row in table if (row.name, row.file) == (name, file))
+    if found := tuple(row for row in table if (row.name, row.file) == (name, file)):
+        return found
+    raise unknown("file", f"{name}/{file}", {f"{row.name}/{row.file}" for row in table}, str(path))
 
 
 def largest_unpacked(name: str, path: Path) -> int:
@@ -130,7 +121,7 @@ def fetch(
     """Download the raw file of these rows to `target`, unless it exists; return its url and row.
 
     The folder `mirror` is tried first, then the urls, each until `timeout` seconds without a byte.
-    `progress` is called with (bytes done, bytes in all). Errors state what was wrong with each.
+    `progress` is called with (bytes done, bytes in all).
     """
     if target_of(target).exists():
         try:
@@ -143,18 +134,15 @@ def fetch(
     tried = [] if urls else ["no url is known"]
     for url, accepted in [*((copy, [*rows]) for copy in copies), *urls]:
         most = max(row.bytes or 0 for row in accepted)
-        agent = {"User-Agent": f"fedrepro/{fedrepro.__version__}"}
-        request = urllib.request.Request(url, headers=agent)
+        request = urllib.request.Request(url, headers={"User-Agent": "fedrepro"})
         try:
             with atomic(target) as temporary:
                 source = urllib.request.urlopen(request, timeout=timeout)
                 with source as response, temporary.open("wb") as file:
-                    total = int(response.headers.get("Content-Length") or 0)
+                    total = int(response.headers.get("Content-Length") or most)
                     while chunk := response.read(1 << 16):
                         file.write(chunk)
-                        progress(file.tell(), total or most)
-                        if most and file.tell() > most:
-                            raise ValueError(f"sends more than {most:,} bytes")
+                        progress(file.tell(), total)
                     if file.tell() < total:
                         raise ValueError(f"broke off after {file.tell():,} of {total:,} bytes")
                 return url, _matching(temporary, accepted)
@@ -182,10 +170,7 @@ def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
 
 
 def _matching(path: Path, rows: Sequence[FileRow]) -> FileRow:
-    """Return the row whose size and checksum the file at `path` has; else ValueError.
-
-    A row without a checksum is tried last, and accepted with a warning.
-    """
+    """Return the row whose size and checksum, if any, the file at `path` has; else ValueError."""
     size = path.stat().st_size
     sized = [row for row in rows if row.bytes in (None, size)]
     for row in sorted(sized, key=lambda row: not row.checksum):

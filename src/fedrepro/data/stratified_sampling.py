@@ -22,8 +22,7 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum. Returns
-    int64 (n,); each number is less than one from its exact share, and zero if its weight is zero.
+    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -48,33 +47,27 @@ def training_rows(
     """Draw `validation` rows for validation, and `train` others for training (None: all others).
 
     Rows are drawn by class with a fixed seed for data set `name`; validation rows do not depend on
-    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,). Raises
-    FedreproError if a class has no example left for training.
+    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
     """
     classes = np.unique(labels).size
     inner = outer = np.empty(0, np.int64)
     if validation < labels.size:
         stream = RngKey(0).stream(f"{name}-validation")
         inner, outer = stratified_sample(labels, validation, classes, stream)
-    if np.unique(labels[outer]).size < classes:
-        raise FedreproError(
-            f"data set '{name}': validation~{validation} of {labels.size} training examples leaves "
-            "a class without training examples: choose a smaller one"
-        )
-    if train is None or train == outer.size:
-        return inner, outer
-    if train > outer.size:
+    if train is not None and train > outer.size:
         raise FedreproError(
             f"data set '{name}': train~{train} is more than the {outer.size} training examples "
             f"that validation~{validation} leaves: choose a smaller one"
         )
-    kept, _ = stratified_sample(labels[outer], train, classes, RngKey(0).stream(f"{name}-train"))
-    if np.unique(labels[outer[kept]]).size < classes:
+    if train is not None and train < outer.size:
+        stream = RngKey(0).stream(f"{name}-train")
+        outer = outer[stratified_sample(labels[outer], train, classes, stream)[0]]
+    if np.unique(labels[outer]).size < classes:
         raise FedreproError(
-            f"data set '{name}': train~{train} leaves a class without training examples: choose a "
-            "larger one"
+            f"data set '{name}': with train~{train} and validation~{validation} a class is left "
+            "without training examples: choose a larger train, or a smaller validation"
         )
-    return inner, outer[kept]
+    return inner, outer
 
 
 def split_groups(

@@ -1,18 +1,13 @@
-"""A user's own data from a csv or an npz: read, checked, and split by class.
-
-Whatever is wrong with a file raises an error of one sentence, with the position in the file.
-"""
+"""A user's own data from a csv or an npz: read, checked, and split by class."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import hashlib
-import itertools
 import math
 import re
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +20,6 @@ from fedrepro.data.stratified_sampling import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
-EXACT = 2**53  # whole numbers up to here are exact as floats
-SEPARATORS = ",;\t"  # of a csv
 NAMELESS = re.compile(r"(Unnamed: [0-9]+)?")  # what pandas calls a column without a name
 PIXEL = 255  # the largest value of a pixel as it is stored
 
@@ -48,8 +40,8 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
-    False the column may be missing. Raises FedreproError for fewer than `least` classes.
+    A class is a whole number or a text; with `labelled` False the column may be missing. Raises
+    FedreproError for fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -74,13 +66,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
         point = " (decimals take a point)" if "," in fields[column] else ""
         raise _wrong(path, f"has {entry}, not a finite number{point}")
-    counting = (np.diff(x, axis=0) == 1).all(axis=0) & (len(x) > 2)
-    notes = [
-        f"column '{name}' of {path} counts its lines and is taken as an input: leave it out if "
-        "nobody measured it"
-        for name in itertools.compress(names, counting)
-    ]
-    return _examples(path, x, np.array(labels), least, notes)
+    return _examples(path, x, np.array(labels), least)
 
 
 def _number(text: str) -> float:
@@ -97,12 +83,11 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
+            reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
             rows = [(reader.line_num, fields) for fields in reader if fields]
-    except OSError as error:
-        raise _unreadable(path, error.strerror) from error
-    except (ValueError, csv.Error) as error:
-        raise _unreadable(path, f"it is not a csv in UTF-8: {error}") from error
+    except (OSError, ValueError, csv.Error) as error:
+        why = getattr(error, "strerror", None)
+        raise _unreadable(path, why or f"it is not a csv in UTF-8: {error}") from error
     if not rows:
         raise _wrong(path, "is empty")
     (_, first_line), *lines = rows
@@ -116,31 +101,23 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = "") -> OwnExamples:
     """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
-    Inputs of uint8 stay, others become float32; labels are whole numbers or texts. If `labelled` is
-    False y may be missing. `channels` is "last" for images (N, height, width, channels), which
-    become (N, channels, height, width), or "first"; required if both are possible. Raises
-    FedreproError for fewer than `least` classes.
+    Inputs of uint8 stay, others become float32. If `labelled` is False y may be missing. `channels`
+    is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
+    "first"; required if both are possible. Raises FedreproError for fewer than `least` classes.
     """
-    if channels not in ("", "first", "last"):
-        raise FedreproError(f"channels must be first or last, not {shown(channels)}")
     arrays = {}
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise _wrong(path, "is a single array, not an npz")
-        with loaded as file:
+        with np.load(path, allow_pickle=False) as file:
             for name in "xy" if labelled or "y" in file else "x":
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
-    except OSError as error:
-        raise _unreadable(path, error.strerror or "it is cut off") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        why = getattr(error, "strerror", None)
+        raise _unreadable(path, why or f"it is not a complete npz of arrays: {error}") from error
     x = arrays["x"]
     y = arrays.get("y", np.zeros(len(x) if x.ndim else 0, np.int64))
-    whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
-    if whole and (abs(y) <= EXACT).all():
+    if y.ndim == 1 and y.dtype.kind == "f" and (y == np.floor(y)).all() and np.isfinite(y).all():
         y = y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iubU":
         rows = " (of one column for each class: y.argmax(axis=1))" if y.ndim == 2 else ""
@@ -163,15 +140,11 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
     """Return whether inputs look like pixels: 0 to 255, with a maximum over 127 (uint8: over 1)."""
-    if x.dtype == np.uint8:
-        return bool(x.max() > 1)
-    within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
-    return bool(within and (x.ndim > 2 or (np.floor(x) == x).all()))
+    least = 1 if x.dtype == np.uint8 else PIXEL / 2
+    return bool(x.min() >= 0 and least < x.max() <= PIXEL and (np.floor(x) == x).all())
 
 
-def _examples(
-    path: Path, x: np.ndarray, labels: np.ndarray, least: int, notes: Sequence[str] = ()
-) -> OwnExamples:
+def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnExamples:
     if not len(labels):
         raise _wrong(path, "has no examples")
     found, y = np.unique(labels, return_inverse=True)
@@ -184,20 +157,19 @@ def _examples(
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
     place = {name: number for number, name in enumerate(classes)}
     y = np.array([place[name] for name in names], np.int64)[y]
-    return OwnExamples(x, y, tuple(classes), tuple(notes))
+    return OwnExamples(x, y, tuple(classes))
 
 
 def _class_name(path: Path, text: str) -> str:
     """Return the class name for a label's `text`: 1 for 1.0 and 01; raise for 1.5."""
-    if WHOLE.fullmatch(text):
-        return str(int(text))
-    number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
-    if abs(number) > EXACT:
+    try:
+        number = float(text)
+    except ValueError:
         return text
     if not number.is_integer():
         why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
         raise _wrong(path, why)
-    return str(int(number))
+    return str(int(text) if WHOLE.fullmatch(text) else int(number))
 
 
 def split_by_class(
@@ -211,8 +183,8 @@ def split_by_class(
 ) -> Arrays:
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns the arrays of a data set of this `kind`, such as image; `scale` divides inputs. `test`
-    and `validation` are numbers of examples; `stream` names the random numbers.
+    `test` and `validation` are numbers of examples, `kind` is that of the data set, such as image;
+    `scale` divides inputs, `stream` names the random numbers.
     """
     x, y, names, count = examples.x, examples.y, examples.classes, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -221,12 +193,6 @@ def split_by_class(
             "with some left for training: choose other numbers"
         )
     notes = [*examples.notes]
-    if all(map(WHOLE.fullmatch, names)) and [*names] != [str(k) for k in range(count)]:
-        listed = [f"{name} → {place}" for place, name in enumerate(names)]
-        notes.append(
-            f"the labels are not 0 to {count - 1}, so they were numbered in their order: "
-            f"{', '.join(listed if count <= 12 else [*listed[:12], '…'])}"
-        )
     if scale == 1 and looks_like_pixels(x):
         notes.append(
             f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are "

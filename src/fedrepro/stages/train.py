@@ -50,7 +50,7 @@ def run(job: Job, device: str = "cpu") -> None:
         for together in [[data] for data in each] if noisy else [each]:
             examples = replace(together[0]).held  # a copy, so that no trial keeps its noisy inputs
             pairs = product(together, clients)
-            every = [Task(own.members.rows_of(j), own.rng.at(client=j)) for own, j in pairs]
+            every = [Task(own.members.train[j], own.rng.at(client=j)) for own, j in pairs]
             for at in range(0, len(every), most):
                 yield from trained_together(every[at : at + most], examples)
 

@@ -220,7 +220,7 @@ class TrialData:
             return np.sort(np.concatenate(list(members.train)))
 
         known: dict[str, Callable[[], Any]] = {
-            "example_counts": lambda: members.example_counts,
+            "example_counts": lambda: sizes_of(members.train),
             "label_counts": lambda: members.label_counts(labels(), len(self.prepared.classes)),
             "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),
             "pooled_labels": lambda: labels()[pooled()],

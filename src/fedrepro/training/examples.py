@@ -85,7 +85,7 @@ class GeneratedExamples(Examples):
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Generate the examples of the clients that own `rows`, each client once."""
-        wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
+        wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.train.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)
         begins = np.cumsum([0, *(ends[clients + 1] - ends[clients])])
@@ -96,7 +96,7 @@ class GeneratedExamples(Examples):
     @cached_property
     def whole(self) -> Examples:
         """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
-        everyone = self.population.all_rows
+        everyone = self.population.train
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:
             raise FedreproError(
