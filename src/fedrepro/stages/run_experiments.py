@@ -77,7 +77,7 @@ def run(
             plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         exhibit = plan.exhibit(key)
-        for note in notes_of(plan, exhibit):
+        for note in notes_of(exhibit):
             warnings.warn(note, stacklevel=2)
         target = plan.exhibit_file(key, exhibit.suffix)
         compute([target], cores, profile)
