@@ -312,7 +312,7 @@ def test_a_mistake_is_a_sentence(settings, sentence):
 
 
 def test_bounds_stand_where_the_csv_has_them():
-    exhibit, rows = exhibit_of(load_exhibits()["p2p"], "theorem-1", "tiny"), []
+    exhibit, rows = exhibit_of(load_exhibits()["p2p"], "theorem-1", "paper"), []
     for at, point in enumerate(exhibit.points):
         (measure,) = point.measures
         for nodes in (setting["nodes"] for setting in measure.settings):
@@ -329,7 +329,7 @@ def test_bounds_stand_where_the_csv_has_them():
     }
     assert upright == {100, 101, 102, 200, 201, 202}
     assert len(right.lines) == 5
-    assert list(right.lines[0].get_ydata()) == [11, 16]
+    assert list(right.lines[0].get_ydata()) == [11, 23, 71]
 
 
 def test_nodes_see_one_coordinate_and_follow_the_papers_model(tmp_path: Path) -> None:

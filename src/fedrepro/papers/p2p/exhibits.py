@@ -175,16 +175,6 @@ def exchanging(every: str, case: Entry) -> Entry:
     return {**case, "label": f"{case['label']}, {EXCHANGES[every]}", **lasts}
 
 
-def small_exchanges(*runs: Entry) -> ExhibitData:
-    """Return a test run's cases: `runs` for exchanges after 1, 3 and 10 steps, and an epoch."""
-    each = list(zip(EXCHANGES, runs, strict=True))
-    cases = {f"{case}_{every}": run for case in ("a", "unbalanced") for every, run in each}
-    return exhibit(parameters={}, cases=cases)
-
-
-EPOCHS = lasting(10, 1, steps=44), lasting(5, 1, steps=44)  # of half of the digits
-QUICK_EXCHANGES = small_exchanges(lasting(440, 22), lasting(147, 7), lasting(44, 2), EPOCHS[0])
-TINY_EXCHANGES = small_exchanges(lasting(20, 2), lasting(14, 2), lasting(5, 1), EPOCHS[1])
 exhibits["interval"] = exhibit(
     TWO_NODES_A,
     drawing=table(["case"], ["method"]),
@@ -201,8 +191,7 @@ exhibits["interval"] = exhibit(
         for case in ("a", "unbalanced")
         for every in EXCHANGES
     },
-    quick={**QUICK, **QUICK_EXCHANGES},
-    tiny={**TINY, **TINY_EXCHANGES},
+    scales=["paper"],
 )
 exhibits["interval-bytes"] = exhibit(
     exhibits["interval"],
@@ -233,11 +222,8 @@ for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
     )
 
 OF_5000 = exhibit(
-    TWO_NODES_A,
-    partition=with_changes(LISTS_A, validation=5000),
-    trials=1,
+    TWO_NODES_A, partition=with_changes(LISTS_A, validation=5000), trials=1, scales=["paper"]
 )
-FEW = exhibit(partition={"validation": 100})
 BY_DIVERGENCE: Entry = {"divergence": [1.0, 0.1], "show": ["divergence"]}
 exhibits["settings"] = exhibit(
     OF_5000,
@@ -252,25 +238,12 @@ exhibits["settings"] = exhibit(
         component("variational_consensus", "consensus of beliefs", **BY_DIVERGENCE),
         component("consensus_of_means", "plain means", **BY_DIVERGENCE),
     ],
-    quick=exhibit(QUICK, FEW, parameters={"rounds": 150}),
-    tiny=exhibit(TINY, FEW, trials=1),
 )
 
 SHORT, LONG = lasting(1560, 78, steps=3), lasting(6240, 312, steps=3)
 # only the lists change: the validation examples stay
 UNBALANCED = {"partition": {"lists": LISTS_UNBALANCED["lists"]}, "graph": LEANING}
 OF_256 = {"batch_size": 256}
-
-
-def small_defaults(short: Entry, long: Entry) -> Cases:
-    return {
-        "a_short": short,
-        "a_long": long,
-        "a_small": {"training": {"batch_size": 8}, **long},
-        "a_large": {"training": {"batch_size": 32}, **short},
-        "unbalanced_short": short,
-        "unbalanced_long": long,
-    }
 
 
 exhibits["defaults"] = exhibit(
@@ -296,8 +269,6 @@ exhibits["defaults"] = exhibit(
         "unbalanced_short": {"label": "unbalanced: 20 epochs", **UNBALANCED, **SHORT},
         "unbalanced_long": {"label": "unbalanced: 80 epochs", **UNBALANCED, **LONG},
     },
-    quick=exhibit(QUICK, FEW, cases=small_defaults(lasting(150, 8), lasting(600, 30))),
-    tiny=exhibit(TINY, FEW, trials=1, cases=small_defaults(lasting(6, 1), lasting(24, 4))),
 )
 
 Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between two measurements
@@ -326,7 +297,6 @@ def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) ->
 
 TO_16: Runs = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
 TO_64: Runs = {32: (117, 59), 64: (59, 59)}
-QUICK_RUNS: Runs = {4: (75, 13), 8: (38, 7)}
 NO_GOSSIP = {"without": ["gossip SGD"]}
 OTHER_SHAPES = "star", "grid", "small_world"
 exhibits["graphs"] = exhibit(
@@ -363,20 +333,10 @@ exhibits["graphs"] = exhibit(
             self-loops.""",
         "One trial: what is seen here is a hint, and no verdict rests on it.",
     ],
-    paper={
-        "cases": on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
-        | on_graphs({"ring": TO_64}, **NO_GOSSIP)
-        | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
-    },
-    quick=exhibit(
-        small(40, {}, steps=3),
-        cases=on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
-        | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
-    ),
-    tiny=exhibit(
-        small(10, {}, steps=2),
-        cases=on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}}),
-    ),
+    scales=["paper"],
+    cases=on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
+    | on_graphs({"ring": TO_64}, **NO_GOSSIP)
+    | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP),
 )
 
 # Simulations, without data or a model: linear regression with known posteriors, and theorem 1. A
@@ -413,8 +373,7 @@ for figure, title, caption, of_nodes in (
                 how many.""",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
-        quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
-        tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
+        scales=["paper"],
     )
 
 
@@ -460,8 +419,7 @@ exhibits["theorem-1"] = exhibit(
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
-    quick={"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
-    tiny={"parameters": {"repeats": 50}, "methods": algorithm(nodes=[4, 9]), "trials": 2},
+    scales=["paper"],
 )
 
 EXHIBITS = {

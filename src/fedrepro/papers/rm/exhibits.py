@@ -63,20 +63,15 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
     return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
-def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return generated pictures and a CNN of `layers` convolutions, for test runs."""
-    widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
-    return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
+def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
+    """Return "quick" and "tiny" versions, on generated pictures; `one_class` has cases of such."""
 
+    def version(width: int, hidden: int, **work: int) -> ExhibitData:
+        model = {"channels": [width, 2 * width], "hidden": [hidden]}
+        cases = server_holds(100, one_class)
+        return exhibit(cases, dataset=component("shapes"), model=model, parameters=work)
 
-def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return "quick" and "tiny" versions of a table, with its cases of one class a client."""
-    quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
-    cases = server_holds(100, one_class)
-    return {
-        "quick": {**quick, "parameters": {"rounds": 6, "steps": 5}, **cases},
-        "tiny": {**tiny, "parameters": {"rounds": 2, "steps": 2}, **cases},
-    }
+    return {"quick": version(4, 16, rounds=6, steps=5), "tiny": version(2, 8, rounds=2, steps=2)}
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
@@ -152,7 +147,7 @@ exhibits["table-2"] = exhibit(
         PADDED,
         ROUNDS_OF_TABLE_2,
     ],
-    **small_pictures(2, BOTH_ONE_CLASS),
+    **small_pictures(BOTH_ONE_CLASS),
 )
 # None is stopped early, so that each trial is a run of its own.
 FIRST_TRIAL = exhibit(trials=1)  # of the three that are planned
@@ -177,7 +172,7 @@ exhibits["table-2-one-class"] = exhibit(
             judged before the third.""",
     ],
     paper=FIRST_TRIAL,
-    **small_pictures(2, FULL_ONE_CLASS),
+    **small_pictures(FULL_ONE_CLASS),
 )
 RATES = "Fixed schedules fall to 0.03, from 0.3 or 0.1, or stay there, each to the end."
 TO_THE_END = [with_changes(one, choose="server") for one in (FA, WD, RM)]
@@ -244,10 +239,9 @@ exhibits["table-3"] = exhibit(
             server's examples; for iid clients also from 10 steps, or 15 falling to 5.""",
         SHORTER_GRID,
         FIFTY_CLIPS,
-        "At small scales generated pictures of coloured shapes stand in for the spectrograms.",
     ],
     paper=server_holds(50, KEYWORD_CASES),
-    **small_pictures(4, BOTH_ONE_CLASS),
+    scales=["paper"],
 )
 exhibits["table-3-reduced"] = exhibit(
     exhibits["table-3"],
@@ -257,18 +251,9 @@ exhibits["table-3-reduced"] = exhibit(
     methods=[FA_TUNED, RM_AH, RM_TUNED, AH],
     parameters={**SHORTER_ROUNDS, "rounds": 40},
     cases=FULL_ONE_CLASS,
-    paper={
-        **server_holds(50, FULL_ONE_CLASS),
-        "reduced": "40 of 600 rounds, one of four cells",
-    },
-    **small_pictures(4, FULL_ONE_CLASS),
+    reduced="40 of 600 rounds, one of four cells",
+    paper=server_holds(50, FULL_ONE_CLASS),
 )
-
-
-def small_times(rounds: int) -> ExhibitData:
-    cases: Cases = {"cifar": small_shapes(2, 4, 16), "keywords": small_shapes(4, 4, 16)}
-    fewer = exhibit(parameters={"rounds": rounds})
-    return {**fewer, "cases": {"mnist": fewer, **cases}}
 
 
 ONE_CLIENT = {"rounds": 21, "fraction": 0.1, "steps": 30, "last_lr": None}
@@ -298,8 +283,7 @@ exhibits["table-4"] = exhibit(
         """The measured times lie in table-4.times.csv, apart from what repeats to the byte. Nothing
             else should run beside them: one core, one job.""",
     ],
-    quick=small_times(11),
-    tiny=small_times(4),
+    scales=["paper"],
 )
 
 FIGURE_IID: Cases = {"iid": {"label": "iid"}}
@@ -332,7 +316,7 @@ exhibits["figure-3-photographs"] = exhibit(
     cases=FIGURE_ONE_CLASS,
     notes=[GRID, RUNS_OF_TABLE, ROUNDS_OF_TABLE_2],
     paper=FIRST_TRIAL,
-    **small_pictures(2, FIGURE_ONE_CLASS),
+    **small_pictures(FIGURE_ONE_CLASS),
 )
 exhibits["figure-3-photographs-iid"] = exhibit(
     exhibits["figure-3-photographs"],
@@ -340,7 +324,7 @@ exhibits["figure-3-photographs-iid"] = exhibit(
     caption="As figure 3, on CIFAR-10 with iid clients.",
     cases=FIGURE_IID,
     paper=exhibit(trials=3),
-    **small_pictures(2, {}),
+    **small_pictures({}),
 )
 exhibits["figure-3-keywords"] = exhibit(
     exhibits["figure-3"],
@@ -351,7 +335,7 @@ exhibits["figure-3-keywords"] = exhibit(
     parameters=SHORTER_ROUNDS,
     notes=[SHORTER_GRID, FIFTY_CLIPS, RUNS_OF_TABLE],
     paper=server_holds(50, FIGURE_CASES),
-    **small_pictures(4, FIGURE_ONE_CLASS),
+    scales=["paper"],
 )
 
 NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)

@@ -25,8 +25,7 @@ BY_IMAGES = exhibit(
         alone (Raw). Means over five samples of each size and over trials, bands one standard
         deviation over trials.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
-    quick=exhibit(t.QUICK, sweep={"tune.examples": [100, 300, 1000]}),
-    tiny=exhibit(t.TINY, sweep={"tune.examples": [100, 1000]}),
+    scales=["paper"],
 )
 
 
@@ -42,9 +41,6 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
     return [*all_tuned(gems, tune=tune), local, with_changes(RAW, tune=slow)]
 
-
-# in small test runs digits replace the data sets
-SMALL_PANELS = {k: {**v, "cases": t.stand_ins()} for k, v in BY_IMAGES["at"].items()}
 
 # what differs on CIFAR-10 and HAM10000 in figures 3 and 4, which show all data sets
 ELSEWHERE: dict[str, Entry] = {"cifar10": {"dataset": t.CIFAR}, "ham10000": {"dataset": t.HAM}}
@@ -69,16 +65,11 @@ for figure, models, of_data, gems, layers, heads, changes in (
         parameters={},
         notes=[RAW_NOTE, *heads, *t.NOTES_OF_ALL],
         cases={data: with_changes(t.FIVE, **changes.get(data, {})) for data in of_data},
-        **SMALL_PANELS,
     )
 
 
-def balls_of_two_clients(grid: list[float]) -> list[Entry]:
-    """Return local models, average, and GEMS with all pairs from `grid` as two clients' ε."""
-    pairs: Entry = {"epsilon_first": grid, "epsilon": grid}
-    return [with_changes(t.BALLS, "GEMS", **pairs, show=[*pairs]), t.LOCAL, t.AVERAGED]
-
-
+EPSILONS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+OF_BOTH: Entry = {"epsilon_first": EPSILONS, "epsilon": EPSILONS}  # of the two clients
 exhibits["figure-6"] = exhibit(
     drawing=component("heat-maps", split="test", sizes=False, where="common_point"),
     title="Where the balls of two clients have a common point",
@@ -88,21 +79,17 @@ exhibits["figure-6"] = exhibit(
         balls have no common point in any trial, which is certified. The number below is that of
         what the descent ends with.""",
     partition={"clients": 2},
-    methods=balls_of_two_clients([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]),
+    methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
     notes=[
         "The paper gives no grid. Here it is 0.3 to 0.9 and 0.95; 16 balls a trial serve its "
         "64 pairs.",
         *t.UNTUNED_NOTES,
     ],
-    tiny={"methods": balls_of_two_clients([0.3, 0.7, 0.95])},
+    scales=["paper"],
 )
 
 
-def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
-    return [with_changes(t.BALLS, **grid), with_changes(t.GEMS, **grid)]
-
-
+OF_SPACES: Entry = {"epsilon": [0.2, 0.4, 0.6, 0.8, 0.9, 0.95], "points": [50, 500, 5000]}
 OF_RADII = {"metric": "radius", "split": "", "best": "none"}
 exhibits["epsilon-and-p"] = exhibit(
     drawing=component("table", rows=["method", "epsilon"], columns=["points"], **OF_RADII),
@@ -110,10 +97,10 @@ exhibits["epsilon-and-p"] = exhibit(
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
         (ε), for so many points drawn from each surface (p). The more points, the smaller a radius
         that all pass.""",
-    methods=balls_and_ellipsoids([0.2, 0.4, 0.6, 0.8, 0.9, 0.95], [50, 500, 5000]),
+    methods=[with_changes(one, **OF_SPACES, show=[*OF_SPACES]) for one in (t.BALLS, t.GEMS)],
     notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
-    paper={"trials": 5},
-    tiny={"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])},
+    trials=5,
+    scales=["paper"],
 )
 
 RATES = [0.01, 0.001]
@@ -219,7 +206,6 @@ exhibits["cifar-feature-sizes"] = exhibit(
     paper={"trials": 5},
 )
 
-SMALL_FEATURES = exhibit(dataset=t.DIGITS, cases={"imagenet": {"dataset": t.DIGITS}})
 exhibits["ham10000-features"] = exhibit(
     t.ON_HAM,
     title="Features of HAM10000",
@@ -234,8 +220,7 @@ exhibits["ham10000-features"] = exhibit(
     methods=[component("pooled", "Global")],
     notes=[t.LESIONS],
     paper={"trials": 5},
-    quick=SMALL_FEATURES,
-    tiny=SMALL_FEATURES,
+    scales=["paper"],
 )
 
 BY_EXAMPLES = exhibit(

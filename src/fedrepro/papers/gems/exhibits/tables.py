@@ -186,17 +186,6 @@ NETWORK_CASE: Entry = {
 }
 
 
-def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return cases for test runs, such as mnist-logistic, in which digits replace the data."""
-    end_of_label = end.replace("-", ", ")
-    return {  # as MNIST, digits are there already
-        f"mnist{end}": {"label": f"as MNIST{end_of_label}"},
-        f"cifar10{end}": {"label": f"as CIFAR-10{end_of_label}", "dataset": DIGITS},
-        f"ham10000{end}": {"label": f"as HAM10000{end_of_label}", "dataset": DIGITS},
-    }
-
-
-SMALL_CASES = exhibit(cases=stand_ins("-logistic") | stand_ins("-network"))
 LOGISTIC_CASE: Entry = {"label": "logistic", "parameters": {"epsilon": 0.2}}
 exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),
@@ -215,8 +204,7 @@ exhibits["in-all"] = exhibit(
             for data, on in NETWORKS.items()
         },
     },
-    quick=SMALL_CASES,
-    tiny=SMALL_CASES,
+    scales=["paper"],
 )
 
 KEYS = ["epsilon_hidden", "clusters"]
