@@ -11,13 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fedrepro.papers.gems import hidden_units, softmax_spaces
-from fedrepro.papers.gems.common_points import (
-    Spaces,
-    certified,
-    of_balls,
-    of_ellipsoids,
-    weighed_by_centres,
-)
+from fedrepro.papers.gems.common_points import Spaces, certified
 from fedrepro.papers.gems.hidden_units import Merging, Units, sets_of
 from fedrepro.papers.gems.softmax_spaces import (
     Bisection,
@@ -256,9 +250,16 @@ def test_spaces_that_touch_have_a_common_point_and_an_empty_one_has_none():
     assert not own.holds(np.zeros(3))
 
 
-@pytest.mark.parametrize("kind", [of_balls, weighed_by_centres, lambda s: of_ellipsoids(s, 0.01)])
+def search_of(kind="ball"):
+    return Intersecting(kind, "descent", False, 0.01)
+
+
+@pytest.mark.parametrize("kind", ["ball", "ellipsoid", "ball, weighed by centres"])
 def test_a_step_of_the_descent_follows_the_gradient(kind):
-    hinges = kind(spaces(3, 4, 5, True, 0.2))
+    own = spaces(3, 4, 5, True, 0.2)
+    hinges = search_of(kind.partition(",")[0]).printed(own)
+    if "weighed" in kind:
+        hinges = hinges._replace(scales=np.abs(own.centres))
     start = np.random.default_rng(5).normal(size=5)
     slope = [(hinges.value(start + h) - hinges.value(start - h)) / 2e-6 for h in 1e-6 * np.eye(5)]
     point, _ = hinges.descended(start, lr=1e-3, steps=1)
@@ -267,13 +268,14 @@ def test_a_step_of_the_descent_follows_the_gradient(kind):
 
 def test_the_descent_ends_in_all_balls_where_they_meet_well():
     own = Spaces(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
-    point, steps = of_balls(own).descended(np.array([5.0, 5.0]), 0.01, 1000)
-    assert (of_balls(own).value(point), own.holds(point)) == (0, True)
+    hinges = search_of().printed(own)
+    point, steps = hinges.descended(np.array([5.0, 5.0]), 0.01, 1000)
+    assert (hinges.value(point), own.holds(point)) == (0, True)
     assert 0 < steps < 1000
     # it takes no step from a point in all spaces, and stays at the centre of one ball
     for centres, radius in (([[0.0, 0], [1, 0]], 1.0), ([[0.25, -3.0]], 0.0)):
         own = Spaces(np.array(centres), np.full(len(centres), radius))
-        point, steps = of_balls(own).descended(own.mean, 0.01, 1000)
+        point, steps = search_of().descend(own)
         assert np.array_equal(point, own.mean)
         assert steps == 0 or not radius
 
@@ -282,8 +284,7 @@ GROUPINGS = ["greedy", "tuples"]
 
 
 def merged(units, radii, clusters, grouping):
-    search = Intersecting("ball", "descent", False, 0.01)
-    return Merging(0.1, 1, grouping, search).merged(units, radii, clusters)
+    return Merging(0.1, 1, grouping, search_of()).merged(units, radii, clusters)
 
 
 @given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3))
