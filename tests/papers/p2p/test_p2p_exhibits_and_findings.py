@@ -104,19 +104,17 @@ GROUPS = {"0 or 1": [0, 1]}
 
 
 def test_shares_are_of_the_examples_of_a_class_or_of_a_group_and_drawn_without_groups():
-    found = shares(COUNTS, GROUPS, "here")
+    found = shares(COUNTS, GROUPS)
     assert found["0 as 1"] == 0.2
     assert found["2 as 0 or 1"] == found["2 right"] == 0.5
     assert found["0 or 1 as 0"] == pytest.approx(9 / 20)
     assert found["0 or 1 right"] == pytest.approx(17 / 20)
-    with pytest.raises(FedreproError, match="group 'x' has class 3, but there are the classes 0"):
-        shares(COUNTS, {"x": [3]}, "here")
     numbers = pd.DataFrame(
         {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
         for label in "BA"
-        for split, share in shares(COUNTS, GROUPS, "here").items()
+        for split, share in shares(COUNTS, GROUPS).items()
     )
-    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
+    assert map_of(numbers, "B") == pytest.approx(COUNTS / 10)
     with rules():
         texts = [text.get_text() for text in figure(maps(), numbers).axes[0].texts]
     assert texts == ["80", "20", "10", "90", "50", "50"]
@@ -149,8 +147,6 @@ def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
     given = [tmp_path / "metrics.parquet"], "s", exhibit.measures[0]
     found = exhibit.settings.drawing.further(*given, 2, "here")
     assert found["confusion", "0 as 1"] == [0.2, 0.2]
-    with pytest.raises(FedreproError, match="lacks it in trial 2"):
-        exhibit.settings.drawing.further(*given, 3, "here")
 
 
 def test_what_cannot_be_drawn_so_is_a_sentence():

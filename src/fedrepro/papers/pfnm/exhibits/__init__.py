@@ -62,8 +62,7 @@ exhibits["finer-sigma2"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    quick=SMALLER["quick"],
-    tiny={"sweep": p.clients(2, 4), "trials": 2},
+    scales=["paper"],
 )
 
 
@@ -113,7 +112,7 @@ exhibits["equal-size-photographs"] = exhibit(
     p.PHOTOGRAPHS,
     title="What merging gives at a size, colour pictures",
     caption="As equal-size, on colour pictures.",
-    **{scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
+    scales=["paper"],
 )
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
@@ -128,7 +127,7 @@ exhibits["equal-size-deep"] = exhibit(
             divides between them as it will.""",
         p.AS_IN_CODE,
     ],
-    tiny={"sweep": p.clients(4)},
+    scales=["paper"],
 )
 
 TWO_DATA_SETS: dict[str, Entry] = {
@@ -162,8 +161,7 @@ exhibits["deep-sigma2"] = exhibit(
     drawing="table",
     title="What σ² does, with and without merging",
     caption="""Test accuracy in percent and hidden units of PFNM, and of the same posterior with
-        every unit on its own, for every σ² of figure 3; ten heterogeneous clients, networks of one,
-        two and four hidden layers. Bold: the best of a column.""",
+        every unit on its own, for every σ² of figure 3. Bold: the best of a column.""",
     methods=[
         p.pfnm_each(p.DEEP_SIGMA2),
         component("unmatched", "unmatched", sigma2=p.DEEP_SIGMA2, show=["sigma2"]),
@@ -186,9 +184,8 @@ exhibits["merging-and-posterior"] = exhibit(
     drawing=component("table", best="none"),
     title="One σ² for merging and another for the posterior",
     caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both of its uses,
-        and with one for what is matched and another for the means of what was matched; ten
-        heterogeneous clients, networks of one, two and four hidden layers. Each row chooses among
-        the same three values.""",
+        and with one for what is matched and another for the means of what was matched. Each row
+        chooses among the same three values.""",
     trials=5,
     methods=[
         with_changes(p.pfnm_chosen(VALUES), "PFNM, one σ²"),
@@ -196,13 +193,8 @@ exhibits["merging-and-posterior"] = exhibit(
         with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
         with_changes(p.U_ENS, reference=True),
     ],
-    notes=[
-        """The paper has one σ². Here the second sets the variance of the posterior means alone;
-            what merges is decided as before.""",
-        p.CHOSEN_DEEP,
-    ],
-    quick={"sweep": p.depths(10, [1, 2])},
-    tiny={"sweep": p.depths(4, [2]), "trials": 2},
+    notes=["The second σ² sets the variance of the posterior means alone.", p.CHOSEN_DEEP],
+    scales=["paper"],
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
@@ -215,9 +207,8 @@ exhibits["ensemble-readings"] = exhibit(
     methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,
     notes=[
-        """The paper finds the weighted ensemble below the uniform one on heterogeneous CIFAR-10
-            (P11). Its two descriptions of the weights differ; both are drawn, from the local
-            networks of figure 2."""
+        """Claim P11 is about CIFAR-10. The paper's two descriptions of the weights differ; both are
+            drawn, from the local networks of figure 2."""
     ],
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=SHAPES_FOR_PHOTOGRAPHS,
@@ -231,10 +222,7 @@ exhibits["wider-downpour"] = exhibit(
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
-    notes=[
-        "The paper names neither the widths nor the number of clients that it tried.",
-        p.DOWNPOUR,
-    ],
+    notes=["The paper names neither the widths nor the number of clients.", p.DOWNPOUR],
     quick={"sweep": p.clients(20)},
     tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )

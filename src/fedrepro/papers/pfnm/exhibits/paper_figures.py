@@ -172,10 +172,8 @@ DEEP_PHOTOGRAPH_NOTES = [
     ONE_SIGMA2,
     DOWNPOUR,
     AS_IN_CODE,
-    """Distillation has 500 units in each hidden layer. It costs most, so it has one trial at the
-        paper's size, and the rest has six: raise `trials_of` and `trials` where there is time or a
-        GPU.""",
-    SHAPES_STAND_IN,
+    """Distillation has 500 units in each hidden layer. It costs most, so it has one trial, and the
+        rest has six: raise `trials_of` and `trials` where there is time or a GPU.""",
 ]
 TINY_DEPTHS = depths(4, [1, 2])
 FEW_TRIALS = exhibit(trials=6, trials_of={"KD": 1})
@@ -209,15 +207,13 @@ add_panels(
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
     notes=DEEP_PHOTOGRAPH_NOTES,
     paper=FEW_TRIALS,
-    quick=exhibit(SHAPES, trials_of={"KD": 2}),
-    tiny=exhibit(SHAPES, sweep=TINY_DEPTHS),
+    scales=["paper"],
 )
 exhibits["figure-3"] = side_by_side(
     3,
     notes=DEEP_PHOTOGRAPH_NOTES,
     paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
-    quick={**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
-    tiny={**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
+    scales=["paper"],
 )
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
@@ -256,13 +252,12 @@ exhibits["s-figure-2b"] = exhibit(
 
 
 # ------------------------------------------------------------------------ rounds and steps
-D_SGD_IN_ROUNDS = with_changes(D_SGD, paired_with="U-Ens")
 ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
     """Return downpour SGD by minibatches, with keys such as rounds=400, and one-shot methods."""
-    by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
+    by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
         with_changes(by_minibatch, "D-SGD, messages averaged", messages="averaged"),
@@ -296,25 +291,23 @@ exhibits["s-figure-3a"] = exhibit(
 )
 
 
-def by_epochs(**rounds: int) -> list[Entry]:
-    return [with_changes(D_SGD_IN_ROUNDS, "D-SGD, rounds of an epoch", **rounds), *ONE_ROUND]
-
-
+D_SGD_BY_EPOCHS = with_changes(
+    D_SGD, "D-SGD, rounds of an epoch", rounds=1000, measure_every=10, trials=2, paired_with="U-Ens"
+)
 exhibits["s-figure-3a-epochs"] = exhibit(
     exhibits["s-figure-3a"],
     title="Downpour SGD with frequent communication, rounds of an epoch",
     place="supplement 4.2, figure 3a, another reading",
     caption="""As figure 3a of the supplement, each round after an epoch of every client's data,
         which is 75 minibatches.""",
-    methods=by_epochs(rounds=1000, measure_every=10, trials=2),
+    methods=[D_SGD_BY_EPOCHS, *ONE_ROUND],
     notes=[
         """Rounds of an epoch cost most, so they are fewer than in figure 3a of the supplement, in
             two trials at the paper's size.""",
         CHOSEN,
         AS_IN_CODE,
     ],
-    quick={"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
-    tiny={"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
+    scales=["paper"],
 )
 
 
@@ -359,15 +352,6 @@ def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> lis
     return [component("pfnm", "PFNM", show=list(grid), **grid)]
 
 
-def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return "quick" and "tiny" versions of the supplement's figure 4, on `data` if given."""
-    few = every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])
-    return {
-        "quick": exhibit(*data, sweep=clients(10), trials=3),
-        "tiny": exhibit(*data, sweep=clients(4), methods=few),
-    }
-
-
 VALUES_AND_CODE = """The values are ours; they hold those of the authors' code (σ² 0.1, 0.5, 1; σ₀²
     1, 10; γ₀ 0.001, 1, 50)."""
 
@@ -386,7 +370,8 @@ exhibits["s-figure-4a"] = exhibit(
             25.""",
         AS_IN_CODE,
     ],
-    **smaller_sensitivity(),
+    quick=exhibit(sweep=clients(10), trials=3),
+    tiny=exhibit(sweep=clients(4), methods=every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])),
 )
 add_panels(
     "s-figure-4",
@@ -395,13 +380,11 @@ add_panels(
     notes=[
         VALUES_AND_CODE,
         """All settings are matched from the same local networks, as those of figure 2 at J = 25.
-            Trials are five at the paper's size, since each of the 80 settings predicts all training
-            data: raise `trials` where there is time or a GPU.""",
+            Trials are five, since each of the 80 settings predicts all training data.""",
         AS_IN_CODE,
-        SHAPES_STAND_IN,
     ],
     paper={"trials": 5},
-    **smaller_sensitivity(SHAPES),
+    scales=["paper"],
 )
 
 VALUES_AND_NETWORKS = """The values of σ² are ours, those that it is chosen from elsewhere. The
@@ -420,7 +403,6 @@ add_panels(
     "s-figure-5",
     "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 5{} of the supplement, on colour pictures.",
-    notes=[VALUES_AND_NETWORKS, AS_IN_CODE, SHAPES_STAND_IN],
-    quick=SHAPES,
-    tiny=SHAPES,
+    notes=[VALUES_AND_NETWORKS, AS_IN_CODE],
+    scales=["paper"],
 )
