@@ -33,19 +33,15 @@ FOUR_CASES: Cases = {
     "unbalanced": {"label": "unbalanced", "partition": LISTS_UNBALANCED, "graph": LEANING},
 }
 LEARNING_NOTES = [
-    """Not in the paper: optimiser and step size, batches, minibatches between exchanges, epochs,
-        the prior, the spread at the start, W for i.i.d. halves, which belief is measured. Adam
-        0.001 with batches of 128, three minibatches between exchanges, as many at each node, 40
-        epochs of half of the data, weights from one start with a spread of 0.015, prior N(0, 1),
-        and W of one half, where an exhibit does not vary them. They came from a search on
-        validation examples with one seed, which looked for nearness to the printed numbers.""",
+    """The settings that the paper does not give, of optimiser, batches, exchanges, epochs, prior,
+        spread and W for i.i.d. halves, came from a search on validation examples with one seed,
+        which looked for nearness to the printed numbers.""",
     """Verdicts go by the belief before consensus, the only one that fits what the paper says of
         figure 4; the belief after it, from which algorithm 1 declares, stands beside.""",
     """Examples are used again in every epoch beside a prior that has seen them already, as the
         paper's algorithm 1 with Bayes by backprop does when it is run for several epochs.""",
-    """A prediction averages 10 draws of the weights, 5 along curves. Single rounds of case (a)
-        scatter by points: what is compared is the mean over the last five measured rounds, and
-        accuracy_scatter in the csv is their standard deviation.""",
+    """Single rounds of case (a) scatter by points: what is compared is the mean over the last five
+        measured rounds, and accuracy_scatter in the csv is their standard deviation.""",
 ]
 
 
@@ -367,10 +363,8 @@ for figure, title, caption, of_nodes in (
         ],
         notes=[
             """The paper does not say where test examples come from: both coordinates from the
-                ranges of the nodes, with noise. Their expectation is taken in closed form, so that
-                no test examples are drawn.""",
-            """The central node gets one example a step, as each node does; the paper does not say
-                how many.""",
+                ranges of the nodes, with noise. Their expectation is taken in closed form.""",
+            "The central node gets one example a step; the paper does not say how many.",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
         scales=["paper"],
@@ -411,11 +405,9 @@ exhibits["theorem-1"] = exhibit(
     },
     notes=[
         """The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
-            probability 0.3 or 0.7, four parameters, a uniform prior, delta 0.05. A node that
-            believes two parameters equally is wrong.""",
-        """The printed bound has the largest eigenvalue but one, by its value. Mended are the square
-            of C, the mixing of W (its computed sum in the place of 4 log N / (1 - lambda)), and the
-            two conditions that were merged.""",
+            probability 0.3 or 0.7. A node that believes two parameters equally is wrong.""",
+        """Mended are the square of C, the mixing of W (its computed sum in the place of 4 log N /
+            (1 - lambda)), and the two conditions that were merged.""",
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
