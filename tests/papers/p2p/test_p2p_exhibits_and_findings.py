@@ -14,15 +14,12 @@ from small_exhibits import file_of, small
 
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
-from fedrepro.core.rng import RngKey
 from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.training.mixing_matrices import stationary, weights_of
 
 
 @cache
@@ -163,20 +160,6 @@ def test_a_node_keeps_its_colour_in_both_beliefs():
     assert len(set(look.values())) == len(look)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "scale"),
-    [((1, *range(78, 3121, 78)), "linear"), ((*range(1, 51), *range(100, 3121, 60)), "log")],
-)
-def test_an_axis_of_thousands_of_rounds_is_linear_where_nothing_early_was_measured(rounds, scale):
-    exhibit = of_paper("figure-3a", "paper")
-    found = pd.DataFrame(
-        product([measure.label for measure in exhibit.measures], rounds),
-        columns=["method", "round"],
-    ).assign(metric="accuracy", split="test", sd=0.0, mean=0.5)
-    with rules():
-        assert {axes.get_xscale() for axes in figure(exhibit, found).axes} == {scale}
-
-
 def graph_numbers(exhibit: Exhibit) -> pd.DataFrame:
     """Of each case and each of its methods, rising from case to case."""
     found = []
@@ -256,14 +239,6 @@ def settings() -> Iterator[str]:
 
 
 def recorded() -> Iterator[str]:
-    def weights(name, nodes=64, **values):
-        return weights_of(components("graph")[name].spec(values), nodes, RngKey(0))
-
-    two = weights("matrix", 2, rows=["0.9_0.1", "0.6_0.4"])
-    assert stationary(two) == pytest.approx((6 / 7, 1 / 7))
-    yield "with v = (6/7, 1/7) node 2's data count for a seventh"
-    assert [weights("star")[1, 0], weights("ring")[1, 0]] == pytest.approx([1 / 64, 1 / 3])
-    yield "hears its hub with a weight of 1/64, a node of the ring each neighbour with a third"
     for bound in ("printed", "corrected"):
         assert asked("p2p/theorem-1", f"most error_at_{bound} of Algorithm 1") == [0]
     yield "at both bounds no repeat of 10,000 was wrong"

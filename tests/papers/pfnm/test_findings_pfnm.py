@@ -140,50 +140,6 @@ def test_sentences_are_those_of_the_record(part):
     assert [sentence for sentence in part() if sentence not in FLAT] == []
 
 
-@pytest.mark.parametrize(
-    ("exhibit", "question"),
-    [
-        ("equal-size", f"k-means of units minus PFNM at {ODD}, units=50, clients=5"),
-        *(
-            ("equal-size", f"PFNM minus weight matching at {ODD}, units=50, clients={j}")
-            for j in (5, 10, 25)
-        ),
-        ("equal-size", f"PFNM minus k-means of units at {ODD}, units=200, clients=5"),
-        ("equal-size", f"PFNM minus k-means of units at {ODD}, units=400, clients=10"),
-        ("equal-size-deep", f"k-means of units minus PFNM at {EVEN}, units=50"),
-        *(
-            ("equal-size-photographs", f"PFNM minus clients alone at {ODD}, units=50, clients={j}")
-            for j in (10, 25)
-        ),
-        *(
-            ("merging-and-posterior", f"PFNM, σ² apart minus PFNM unmatched at hidden={h}")
-            for h in (DEPTHS[1], DEPTHS[3])
-        ),
-    ],
-)
-def test_what_is_not_told_apart_has_an_interval_that_holds_0(exhibit, question):
-    low, high = asked(f"pfnm/{exhibit}", f"interval {question}", 2)
-    assert low < 0 < high
-
-
-def test_the_best_at_a_size_are_those_that_are_named():
-    rivals = ("PFNM", "k-means of units", "OT fusion", "weight matching")
-    for j, rival in itertools.product((5, 10, 25), rivals):
-        question = f"best clients minus {rival} at {EVEN}, clients={j}, units=50"
-        assert asked("pfnm/equal-size", question)[0] > 0
-    sized = ("k-means of units", "OT fusion", "best clients", "clients at random")
-    rows, photographs = "method=PFNM, metric=accuracy, split=test", "pfnm/equal-size-photographs"
-    for j, units, case in itertools.product((5, 10, 25), (100, 200), (EVEN, ODD)):
-        at = f"at {case}, clients={j}, units={units}"
-        assert asked(photographs, f"rows {at}, {rows}") == [0]
-        names = (*sized, "pruned concatenation")
-        of = {name: asked(photographs, f"{name} {at}")[0] for name in names}
-        if case == EVEN or j > 5:
-            best = "best clients" if case == EVEN else "pruned concatenation"
-            assert max(of, key=of.get) == best
-    assert asked(photographs, f"rows at units=400, {rows}") == [1]
-
-
 def verdicts() -> dict[str, str]:
     rows = pd.read_csv(FOLDER / "claims.csv")
     return dict(zip(rows["claim"], rows["verdict"], strict=True))
