@@ -158,15 +158,6 @@ def test_errors_of_the_regression_after_200_samples(cooperation, errors):
     assert simulated(token).rounds[200]["squared_error"] == pytest.approx(errors, abs=0.003)
 
 
-def test_a_node_alone_believes_the_prior_of_what_it_does_not_see():
-    found = simulated("regression_beliefs+cooperation~alone+repeats~5").rounds[500]
-    # 0.64 of noise, and the prior's 0.5 times the mean square of the other coordinate
-    floors = [0.64 + 0.5 * 0.75, 0.64 + 0.5 / 3]
-    assert all(found["believed_variance"] > floors)
-    assert found["believed_variance"] == pytest.approx(floors, abs=0.02)
-    assert found["parameter_error"] == pytest.approx([0.64, 0.25], abs=0.05)
-
-
 def test_the_theorem_on_the_matrix_of_case_a_and_samples_that_graphs_need():
     whole = simulated("finite_beliefs+repeats~2")
     ended, short = whole.ended, simulated("finite_beliefs+repeats~2+steps~1600").ended

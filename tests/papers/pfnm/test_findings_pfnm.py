@@ -97,18 +97,6 @@ def grids() -> Iterator[str]:
     one = f"range PFNM, one σ² minus {two}"
     assert asked(f"pfnm/{name}", f"{one} at hidden=50", 2) == [0, 0]
     assert asked(f"pfnm/{name}", f"range hidden_units of {one.removeprefix('range ')}", 2) == [0, 0]
-    for panel in "abd":
-        rows = recorded(f"s-figure-4{panel}").query("sigma2 <= 1 and metric == 'accuracy'")
-        rows = rows[rows["split"] == "train"].sort_values("mean")
-        corner = dict(rows.iloc[0][["sigma2", "sigma02", "gamma0"]])
-        assert corner == {"sigma2": 1, "sigma02": 1, "gamma0": 0.001}
-        ends = [f"{100 * rows['mean'].iloc[at]:.1f}" for at in (1, -1)]
-        apart = 100 * (rows["mean"].iloc[-1] - rows["mean"].iloc[1])
-        yield {
-            "a": f"the ranges are {ends[0]} to {ends[1]} and",
-            "b": f"and {ends[0]} to {ends[1]}, so on MNIST",
-            "d": f"the others range over {apart:.1f} points, from {ends[0]} to {ends[1]} %",
-        }[panel]
 
 
 def readings() -> Iterator[str]:

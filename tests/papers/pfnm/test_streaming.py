@@ -13,7 +13,7 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from problems import problem
 from scipy.optimize import linear_sum_assignment
-from test_pfnm import K, any_order, logits, network, orders_of, part_of, permuted, shaken
+from test_pfnm import K, network, orders_of, part_of, shaken
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
@@ -156,23 +156,6 @@ def test_the_posterior_is_the_sum_over_all_members_of_all_steps(seed, depth):
         np.testing.assert_allclose(atoms.natural, natural, atol=1e-11)
         np.testing.assert_allclose(atoms.precision, 0.1 + counts / 0.5)
         assert np.array_equal(last.layers[layer].members.sum(0), counts)
-
-
-@drawn_from(seeds)
-def test_the_order_of_hidden_units_matters_at_no_step(seed):
-    rng = np.random.default_rng(seed)
-    steps = [[network(rng, (4, 3)) for _ in range(3)] for _ in range(3)]
-    orders, variances, made = [orders_of(rng, 3, 2) for _ in steps], Variances(0.5), []
-    for turn in (False, True):
-        posterior = before_data(steps[0], variances)
-        for networks, visits in zip(steps, orders, strict=True):
-            own = [permuted(n, any_order(rng, n)) if turn else n for n in networks]
-            shares = np.full((3, K), 1 / 3)
-            posterior, _ = update(posterior, own, shares, variances, RULE, visits)
-        made.append(posterior.network)
-    x = rng.normal(size=(20, 6))
-    one, two = (logits(net, x) for net in made)
-    np.testing.assert_allclose(one, two, atol=1e-9 * (1 + np.abs(one).max()))
 
 
 def test_units_are_drawn_without_replacement_by_how_often_they_were_held():
