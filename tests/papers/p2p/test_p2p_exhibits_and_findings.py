@@ -166,9 +166,8 @@ def test_graphs_are_drawn_by_shape_against_nodes_though_some_lack_a_method():
         for metric in ("accuracy", "accuracy_worst", "spectral_gap", "bytes_up"):
             split = "test" if "accuracy" in metric else ""
             own = {"metric": metric, "split": split, "mean": (at + 1) / 100, "sd": 0.0}
-            found += [
-                {"case": point.values["case"], "method": m.label, **own} for m in point.measures
-            ]
+            own["case"] = point.values["case"]
+            found += [own | {"method": measure.label} for measure in point.measures]
     numbers = pd.DataFrame(found).assign(round=None)
     with rules():
         drawn = figure(exhibit, numbers)

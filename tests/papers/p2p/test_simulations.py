@@ -120,19 +120,13 @@ C = np.log(0.7 / 0.3)
 EVIDENCE = 0.4 * C  # of the node that sees a bit against the wrong value of it, in nats
 
 
-def problem(**changes) -> Problem:
-    usual = {"nodes": 2, "parameters": 4, "range": C, "rate": EVIDENCE / 2, "delta": 0.05}
-    return Problem(**usual | changes)
-
-
 def test_the_bounds_of_case_a():
     """W = [[.25, .75], [.75, .25]]: eigenvalue -1/2, S_W = 1."""
-    assert printed_bound(problem(), -0.5) == pytest.approx(1597, abs=1)
-    assert corrected_bound(problem(), 1.0) == pytest.approx(4060, abs=1)
-    # where mixing takes longest, and where there is next to nothing to tell
-    assert corrected_bound(problem(), 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
-    found = corrected_bound(problem(range=1e-3), 1.0)
-    assert found == pytest.approx(2 * np.log(2 * 4) / (EVIDENCE / 2))
+    problem = Problem(nodes=2, parameters=4, range=C, rate=EVIDENCE / 2, delta=0.05)
+    assert printed_bound(problem, -0.5) == pytest.approx(1597, abs=1)
+    assert corrected_bound(problem, 1.0) == pytest.approx(4060, abs=1)
+    # where mixing takes longest
+    assert corrected_bound(problem, 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
 
 
 NOTHING = {"dataset": None, "partition": None, "model": None, "training": None, "sweep": {}}

@@ -109,18 +109,7 @@ def readings() -> Iterator[str]:
     yield f"any matching are as good to {level:.1f} points on homogeneous MNIST"
 
 
-def claims() -> Iterator[str]:
-    shares = []
-    for clients in J[1:]:
-        rows = recorded("s-figure-5a").query("clients == @clients")
-        good = rows[(rows["metric"] == "accuracy") & (rows["split"] == "train")]
-        near = good[good["mean"] >= good["mean"].max() - 0.0025]["sigma2"]
-        size = rows[(rows["metric"] == "hidden_units") & rows["sigma2"].isin(near)]["mean"]
-        shares.append(100 * size.min() / (50 * clients))
-    yield f"(P2a) it had {np.mean(shares):.0f} % on homogeneous data, which refuted it too"
-
-
-PARTS: tuple[Callable[[], Iterator[str]], ...] = (choices, dead, grids, readings, claims)
+PARTS: tuple[Callable[[], Iterator[str]], ...] = (choices, dead, grids, readings)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
