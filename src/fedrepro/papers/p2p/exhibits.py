@@ -109,9 +109,8 @@ exhibits["table-accuracy"] = exhibit(
     title="Accuracy on Fashion-MNIST of two nodes, alone and on a graph",
     place="section 5.2.2, text",
     caption="""Test accuracy in percent of nodes that train alone, of nodes on a graph by what they
-        believe before and after they hear their neighbour, and of one that has all data. Of nodes
-        on a graph the mean over the last five measured rounds. Means over trials, with one standard
-        deviation.""",
+        believe before and after they hear their neighbour, over the last five measured rounds, and
+        of one that has all data. Means over trials, with one standard deviation.""",
     methods=[ALONE_1, ALONE_2, *ON_A_GRAPH, ALL_DATA],
     cases=FOUR_CASES,
     paper={"cases": {"iid": {"trials": 10}}},
@@ -161,31 +160,26 @@ for figure, (case, node) in zip(("4a", "4b", "4c", "4d"), product(HELD, (1, 2)),
     )
 
 # minibatches between two exchanges; an epoch of half of the data has 234
-EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "epoch": "an epoch"}
-
-
-def exchanging(every: str, case: Entry) -> Entry:
-    """Return `case` for 20 epochs, with exchanges after `every` minibatches, or "epoch"."""
-    steps = 234 if every == "epoch" else int(every)
-    lasts = lasting(20 * 234 // steps, 234 // steps, steps=steps)
-    return {**case, "label": f"{case['label']}, {EXCHANGES[every]}", **lasts}
-
-
+EXCHANGES = {"1": (1, "1 minibatch"), "3": (3, "3 minibatches"), "10": (10, "10 minibatches")}
+EXCHANGES["epoch"] = (234, "an epoch")
 exhibits["interval"] = exhibit(
     TWO_NODES_A,
     drawing=table(["case"], ["method"]),
     title="How often nodes exchange beliefs",
-    caption="""Test accuracy in percent of both nodes, before and after they hear each other, with
-        1, 3 or 10 minibatches between two exchanges, or an epoch of half of the data; 20 epochs in
-        all, mean over the last five measured rounds.""",
+    caption="""Test accuracy in percent of both nodes, before and after they hear each other; 20
+        epochs in all, mean over the last five measured rounds.""",
     parameters={},  # every case has its own
     measure_every=1,
     trials=3,
     methods=ON_A_GRAPH,
     cases={
-        f"{case}_{every}": exchanging(every, FOUR_CASES[case])
+        f"{case}_{every}": {
+            **FOUR_CASES[case],
+            "label": f"{FOUR_CASES[case]['label']}, {words}",
+            **lasting(20 * 234 // steps, 234 // steps, steps=steps),
+        }
         for case in ("a", "unbalanced")
-        for every in EXCHANGES
+        for every, (steps, words) in EXCHANGES.items()
     },
     scales=["paper"],
 )
@@ -193,8 +187,7 @@ exhibits["interval-bytes"] = exhibit(
     exhibits["interval"],
     drawing=table(["case"], ["method"], metric="bytes_up", split=""),
     title="What nodes send, by how often they exchange beliefs",
-    caption="""Bytes that both nodes send in the runs of the table on intervals: two floats a weight
-        along each of two edges.""",
+    caption="Bytes that both nodes send: two floats a weight along each of two edges.",
     methods=[component("variational_consensus", "both nodes")],
 )
 
@@ -207,8 +200,7 @@ for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
         title=f"What spreads do, {title}",
         caption="""Test accuracy in percent of both nodes before and after they hear each other:
             consensus of beliefs as printed, the same with spreads that are put back after each
-            exchange, and plain means. Means over the last five measured rounds and over trials,
-            with one standard deviation.""",
+            exchange, and plain means. Means over the last five measured rounds and over trials.""",
         methods=[
             *both_nodes("variational_consensus", "consensus, "),
             *both_nodes("variational_consensus", "spreads held, ", spreads="held"),
@@ -240,8 +232,6 @@ SHORT, LONG = lasting(1560, 78, steps=3), lasting(6240, 312, steps=3)
 # only the lists change: the validation examples stay
 UNBALANCED = {"partition": {"lists": LISTS_UNBALANCED["lists"]}, "graph": LEANING}
 OF_256 = {"batch_size": 256}
-
-
 exhibits["defaults"] = exhibit(
     OF_5000,
     drawing=table(["case"], ["method"], split="server_validation"),
@@ -324,9 +314,8 @@ exhibits["graphs"] = exhibit(
     notes=[
         """As many minibatches at each node, however many examples it holds; the divergence weighs
             1/N, so that all nodes together count every example once beside the prior.""",
-        """Gossip SGD averages the weights of the same network, means and spreads, with Adam; on the
-            complete graph, and on the ring of up to 16 nodes. Metropolis weights with
-            self-loops.""",
+        """Gossip SGD averages means and spreads of the same network, with Adam. Metropolis weights
+            with self-loops.""",
         "One trial: what is seen here is a hint, and no verdict rests on it.",
     ],
     scales=["paper"],
@@ -335,8 +324,7 @@ exhibits["graphs"] = exhibit(
     | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP),
 )
 
-# Simulations, without data or a model: linear regression with known posteriors, and theorem 1. A
-# trial is 2,000 repeats with random numbers of their own.
+# Simulations, without data or a model. A trial is 2,000 repeats with random numbers of their own.
 OF_1A = """Expected squared error of Bayesian prediction, and the variance that nodes believe their
     predictions have, as samples come in. Node 1 sees the first coordinate alone, node 2 the second,
     the central node both. Means over repeats; the dotted line is the variance of noise."""

@@ -114,8 +114,7 @@ exhibits["tuning-scope"] = exhibit(
     place="beyond the paper; section 4.4 and the authors' code",
     caption="""Test accuracy in percent of networks of five clients after 5 epochs on 1,000 public
         images, by the step size and the layers that move; of what is trained on the images alone,
-        for 5 epochs or up to 50. The text moves the last layer, the code all but that of the
-        average, and local models at 0.001.""",
+        for 5 epochs or up to 50.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **SCOPE),
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
@@ -126,17 +125,16 @@ exhibits["tuning-scope"] = exhibit(
 )
 
 
-def at_both_points(space: Entry) -> list[Entry]:
-    return [space, with_changes(space, f"{space['label']}, deepest", point="deepest")]
-
-
-SPACES = t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH
+AT_BOTH_POINTS = [
+    with_changes(space, f"{space['label']}{end}", **point)
+    for space in (t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH)
+    for end, point in (("", {}), (", deepest", {"point": "deepest"}))
+]
 exhibits["deepest-point"] = exhibit(
     title="The point of the descent and the deepest one",
-    caption="""Test accuracy in percent of the point at which the descent ends, which is the mean of
-        the models wherever that lies in all spaces, and of the deepest one, whose largest distance
-        from a client's model, in radii, is least; two, three and five clients.""",
-    methods=[t.AVERAGED, *(one for space in SPACES for one in at_both_points(space))],
+    caption="""Test accuracy in percent of the point at which the descent ends, and of the deepest
+        one, whose largest distance from a client's model, in radii, is least.""",
+    methods=[t.AVERAGED, *AT_BOTH_POINTS],
     cases=t.NUMBERS_OF_CLIENTS,
     notes=t.UNTUNED_NOTES,
     paper={"trials": 5},
@@ -198,11 +196,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
         "side-64": {"label": "64 × 64", "dataset": {"features": "lite0.size-64"}},
     },
     methods=[component("pooled", "Global")],
-    notes=[
-        """Features of EfficientNet-Lite0 stand in for those of VGG-16, of which the paper gives
-            neither layer nor input size; the latter varies here.""",
-        t.CIFAR_SPLIT,
-    ],
+    notes=[t.CIFAR_SPLIT],
     paper={"trials": 5},
 )
 
@@ -255,9 +249,8 @@ exhibits["equal-steps-networks"] = exhibit(
     t.MNIST_NETWORKS,
     BY_EXAMPLES,
     title="Tuning of networks at equal step sizes",
-    caption="""Test accuracy in percent of networks of five clients after 5 epochs on so many public
-        images, of the last layer or of all, each at both step sizes, and of what is trained on the
-        images alone, for 5 epochs or up to 50, the latter at 0.001 as the authors' code has it.""",
+    caption="""As equal-steps, of networks, with the last layer tuned or all; and of what is trained
+        on the images alone as the authors' code has it.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **both_rates("last")),
         *all_tuned(t.NEURAL_GEMS, " tuned, all layers", **both_rates()),
@@ -274,9 +267,8 @@ exhibits["random-units"] = exhibit(
     title="Merged units, and as many at random",
     place="beyond the paper; section 3.2",
     caption="""Test accuracy in percent of networks whose hidden units are merged (GEMS), are as
-        many of the clients' own drawn at random, or are as many that nobody has trained; output
-        layers are made in the same way for all three. With two clients also by the rule of the
-        authors' code. The same after tuning these on 1,000 public images.""",
+        many of the clients' own drawn at random, or are as many that nobody has trained, with
+        output layers made in one way; the same after tuning these on 1,000 public images.""",
     methods=[
         t.AVERAGED,
         t.NEURAL_GEMS,
@@ -295,9 +287,8 @@ exhibits["random-units"] = exhibit(
 exhibits["two-epsilons"] = exhibit(
     title="ε as printed and as in the authors' notebook",
     place="beyond the paper; appendix C.1",
-    caption="""Test accuracy in percent of logistic models at ε = 0.4, which the paper prints for
-        five clients, and at 0.7, which the authors' notebook has; and at 0.4 with radii within
-        which every model is proven to be good enough.""",
+    caption="""Test accuracy in percent of logistic models at ε = 0.4, as printed for five clients,
+        and at 0.7; and at 0.4 with radii within which every model is proven good enough.""",
     methods=[
         t.AVERAGED,
         t.GEMS,
@@ -328,9 +319,8 @@ exhibits["clients-at-points"] = exhibit(
     title="What the common point is worth at each client",
     place="beyond the paper; section 3.1",
     caption="""Accuracy of the point that GEMS takes at each of five clients, on the validation
-        examples that its space was made from, by the accuracy that a space asks for (ε, dotted);
-        and at how many clients the point has it. Dots are trials, lines their means, bands
-        one standard deviation.""",
+        examples that its space was made from, by the accuracy that a space asks for (ε, dotted).
+        Dots are trials, lines their means, bands one standard deviation.""",
     methods=[
         with_changes(t.BALLS, "Balls", **LEVELS),
         with_changes(t.GEMS, "Ellipsoids", **LEVELS),

@@ -154,11 +154,9 @@ for data, networks in NETWORKS.items():
         drawing=component("table", sizes=True),
         title=f"Networks of five clients with {CLASSES[data]}{ENDS[data]}",
         place="section 4.3, table 2",
-        caption="""Test accuracy in percent of networks with one hidden layer, trained on all data
-            (Global), of clients alone (Local, mean and spread over clients), of their average, and
-            of units and heads in the intersection of their spaces (GEMS), or on as many units of
-            the clients drawn at random; the same after tuning the last layer on 1,000 public
-            images. Means over trials, with one standard deviation, and hidden units.""",
+        caption="""As table 1, of networks with one hidden layer, and of as many units of the
+            clients drawn at random; the same after tuning the last layer. Means over trials, with
+            one standard deviation, and hidden units.""",
         methods=[*BASELINES, NEURAL_GEMS, *ALL_LAST, UNITS_DRAWN, UNITS_DRAWN_LAST],
     )
 
@@ -231,10 +229,8 @@ for table, data, place, sizes in (
         drawing=component("table", rows=["method", *KEYS], sizes=True, best="none"),
         title=f"Size and accuracy of networks of five clients{ENDS[data]}",
         place=place,
-        caption="""Test accuracy in percent and hidden units by how far a unit's outputs may be from
-            its own (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last
-            layer on 1,000 public images, beside as many units of the clients drawn at random and
-            ensembles of the clients' networks. Means over trials, with one standard deviation.""",
+        caption="""As table 2, by how far a unit's outputs may be from its own (ε_hidden) and the
+            number of clusters (m_ε), beside ensembles of the clients' networks.""",
         parameters={k: v for k, v in networks["parameters"].items() if k == "epsilon_final"},
         methods=[*(with_changes(method, **sizes, show=KEYS) for method in methods), *ENSEMBLES],
     )
