@@ -24,9 +24,8 @@ exhibits["matching-or-size"] = exhibit(
     BY_SIZE,
     title="How much of PFNM's accuracy is matching, and how much is size?",
     caption=f"""Test accuracy against the size of the global model. PFNM goes from many units to few
-        as σ², written beside points that lie apart, rises. The pruned concatenation has as many
-        units, chosen by their norms, with nothing matched; the two level lines keep all units.
-        {CUT_OFF}""",
+        as σ² rises. The pruned concatenation has as many units, with nothing matched; the two level
+        lines keep all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=[
         p.pfnm_each(p.SIGMA2),
@@ -95,9 +94,7 @@ exhibits["equal-size"] = exhibit(
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
     notes=[
-        """A point is left out where a method has no network of that size in some trial: whole
-            clients have multiples of 50, nobody has more units than all clients together, and PFNM
-            some sizes for no σ².""",
+        "A point is left out where a method has no network of that size in some trial.",
         """Weights to a class count by the clients' shares of it in all methods but parameter
             averaging, as they do in PFNM, so that the merging is what differs.""",
         "Best clients are those with the highest training accuracy on their own data.",
@@ -122,11 +119,7 @@ exhibits["equal-size-deep"] = exhibit(
     model=component("mlp", hidden=[50, 50]),
     sweep=p.clients(10),
     methods=methods_of_size([50, 100, 200]),
-    notes=[
-        """PFNM's σ² is one for both layers and is solved for the sum of their units, which it
-            divides between them as it will.""",
-        p.AS_IN_CODE,
-    ],
+    notes=["PFNM's σ² is solved for the sum of the units of both layers.", p.AS_IN_CODE],
     scales=["paper"],
 )
 
@@ -148,8 +141,7 @@ exhibits["erratum-options"] = exhibit(
     cases=p.BOTH,
     notes=[
         """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
-            derivation. Weights of classes and the cap are in the code only; a cap of 10 acts when
-            there are more than 11 clients.""",
+            derivation. Weights of classes and the cap are in the code only.""",
         p.CHOSEN,
     ],
     quick={"sweep": p.clients(5, 20)},
