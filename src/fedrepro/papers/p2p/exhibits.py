@@ -355,7 +355,8 @@ for figure, title, caption, of_nodes in (
             "The central node gets one example a step; the paper does not say how many.",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
-        scales=["paper"],
+        quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
+        tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
     )
 
 

@@ -8,6 +8,8 @@ they are shown. findings.md says what was chosen and why.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedrepro.papers.fedavg.exhibits import table_1 as t1
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
@@ -91,19 +93,18 @@ EACH_RATE = [
     with_changes(NO_RACE, "lr 0.1, Glorot", training={"lr": 0.1, "init": "glorot"}),
 ]
 BEYOND = exhibit(place="beyond the paper", model=t1.CNN)
+ENDS_AT_30 = """A run ends where test accuracy reaches the target, or after 1.5 times the printed
+    rounds: 20, or 18 by table 1. No rate is chosen."""
 exhibits["rates-cnn"] = exhibit(
     BEYOND,
     drawing=t1.rounds_table("method", "case"),
     title="Rounds to 99 % with the convolutional network, each learning rate to the end",
-    caption="""Rounds of communication until test accuracy first reaches 99 % with the convolutional
-        network of 1,663,370 parameters, a tenth of the clients training in a round (C = 0.1) for
-        five epochs on minibatches of 10 examples. That is a setting of tables 1 and 2, where a race
-        stops all rates but one early; here none is stopped.""",
+    caption="""As table-2-cnn, for five epochs on minibatches of 10 examples. There a race stops all
+        rates but one early; here none is stopped.""",
     methods=EACH_RATE,
     cases={"iid": {"label": "IID"}},
     notes=[
-        """A run ends where test accuracy reaches the target, or after 1.5 times the printed rounds:
-            20, or 18 by table 1. One trial at the paper's size, as in the tables.""",
+        ENDS_AT_30,
         """Weights start uniform within one over the root of a layer's inputs, as in the tables;
             "Glorot" within the root of six over its inputs and outputs, biases constant.""",
     ],
@@ -116,11 +117,7 @@ exhibits["rates-cnn-pixels"] = exhibit(
     trials=2,
     methods=[with_changes(NO_RACE, "FedAvg", training={"lr": t1.THREE_RATES}, show=["lr"])],
     cases=t1.TWO_RANGES,
-    notes=[
-        """A run ends where test accuracy reaches the target, or after 1.5 times the printed rounds:
-            20, or 18 by table 1. No rate is stopped early and none is chosen.""",
-        t1.WEIGHTS,
-    ],
+    notes=[ENDS_AT_30, t1.WEIGHTS],
 )
 
 exhibits["rate-cnn-fedsgd"] = exhibit(
@@ -133,10 +130,9 @@ exhibits["rate-cnn-fedsgd"] = exhibit(
     cases={"shards": NON_IID, "iid": {"label": "IID", "methods": [at_rate(FEDSGD, 0.464)]}},
     notes=[
         *t1.TO_THE_END,
-        """IID clients were added after the number of the others, before their own.""",
-        """It tells whether the rate is why FedSGD does not reach 99 % within 725 rounds at 0.215:
-            if this run reaches it within these rounds, it is. No value of the paper is judged by
-            it.""",
+        """IID clients were added after the number of the others, before their own. If this run
+            reaches 99 % within 725 rounds, the rate is why FedSGD does not at 0.215. No value of
+            the paper is judged by it.""",
     ],
 )
 
@@ -179,15 +175,13 @@ exhibits["table-2-lstm"] = exhibit(
         },
     },
     notes=[
-        """The network predicts after each character of a window, so windows lie end to end; what is
-            left of a text after its last whole window, and texts shorter than one, are not
-            used.""",
+        """Windows lie end to end; what is left of a text after its last whole window, and texts
+            shorter than one, are not used.""",
         """Learning rates are constant, and chosen from 0.5, 1 and 2 by accuracy on 500 training
             windows at the server, which no client holds.""",
         f"""A run ends where test accuracy reaches the target, or at 1.5 times the printed rounds.
             {t1.WEIGHTS} One trial, as printed.""",
-        """The plays are of another edition than the paper's, which had 1146 roles; IID clients are
-            as many.""",
+        "The plays are of another edition than the paper's, which had 1146 roles.",
         "The word-level LSTM of the paper needs data that are not public.",
     ],
 )
@@ -206,15 +200,15 @@ CIFAR_FEDAVG = t1.fedavg_until(0.8, "FedAvg", epochs=5, rounds=420, training=t1.
 SGD = t1.fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=t1.minibatches(100))
 
 
-def federated(percent: int, *methods: Entry) -> Entry:
+def until(percent: int, *methods: Entry, **changes: Any) -> Entry:
     """Return a case whose `methods` train until test accuracy is `percent`."""
-    until = [with_changes(one, until=percent / 100) for one in methods]
-    return {"label": f"{percent} %", "methods": until}
+    trained = [with_changes(one, until=percent / 100) for one in methods]
+    return {"label": f"{percent} %", "methods": trained, **changes}
 
 
 def one_holder(percent: int, sgd: Entry) -> Entry:
-    changes = {"partition": {"clients": 1}, "without": ["FedSGD", "FedAvg"]}
-    return {**federated(percent, sgd), "label": f"{percent} %, all data in one place", **changes}
+    label, without = f"{percent} %, all data in one place", ["FedSGD", "FedAvg"]
+    return until(percent, sgd, label=label, without=without, partition={"clients": 1})
 
 
 exhibits["table-3"] = exhibit(
@@ -231,18 +225,17 @@ exhibits["table-3"] = exhibit(
     methods=[CIFAR_FEDSGD, CIFAR_FEDAVG],
     cases={
         "80": {"label": "80 %"},
-        "82": federated(
+        "82": until(
             82, with_changes(CIFAR_FEDSGD, rounds=9900), with_changes(CIFAR_FEDAVG, rounds=945)
         ),
-        "85": {**federated(85, with_changes(CIFAR_FEDAVG, rounds=3000)), "without": ["FedSGD"]},
+        "85": until(85, with_changes(CIFAR_FEDAVG, rounds=3000), without=["FedSGD"]),
         "sgd-80": one_holder(80, SGD),
         "sgd-82": one_holder(82, with_changes(SGD, rounds=46500)),
         "sgd-85": one_holder(85, with_changes(SGD, rounds=148500)),
     },
     notes=[
-        """The network is two convolutions of 64 channels and fully connected layers of 384 and 192,
-            trained on random crops and mirror images; the notes on the paper give neither. The
-            minibatch of SGD, 100, is ours as well.""",
+        """The network, crops and mirror images, and the minibatch of SGD are ours: the notes on the
+            paper give none of them.""",
         f"Learning rates are constant, and chosen from 0.05, 0.1 and 0.2 {t1.AT_SERVER}.",
         """Each target has runs of its own, which end where it is reached, or at 1.5 times the
             printed rounds.""",
@@ -275,10 +268,7 @@ exhibits["figure-2-non-iid"] = exhibit(
     notes=exhibits["table-2-cnn-one-epoch"]["notes"],
 )
 
-# Both after equally many rounds; every learning rate runs to the end.
 SHOWN = {"show": ["fraction"], "choose": t1.SECOND_HALF, "measure_every": "auto"}
-
-
 # with one client a round or a tenth of them
 ONE = component("fedavg", fraction=[0.0, 0.1], rounds=200, **SHOWN)
 POWER_LAW = with_changes(t1.IID, name="power_law", min_examples=50)
@@ -305,9 +295,8 @@ exhibits["fedsgd-against-fedavg"] = exhibit(
             printed, which decides nothing.""",
         """Unbalanced clients have labels alike and sizes that fall off as one over their rank, from
             50 examples on; the notes on the paper give no such partition.""",
-        f"""Learning rates are constant, chosen from 0.05, 0.1, 0.2 and 0.4 (FedSGD: 0.1, 0.3, 0.5
-            and 0.8) {t1.AT_SERVER}: its mean over the second half of the rounds. Every rate runs to
-            the end, since a race that looked once had stopped the best rate of FedSGD.""",
+        f"""Learning rates are constant, chosen {t1.AT_SERVER}: its mean over the second half of the
+            rounds. Every rate runs to the end, since a race had stopped the best one of FedSGD.""",
     ],
 )
 

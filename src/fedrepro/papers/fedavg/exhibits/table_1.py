@@ -47,8 +47,6 @@ CHOSEN = [
     """E = 5 with C = 0.1 stands in tables 1 and 2 with different numbers (18 and 20, 206 and 229,
         339 and 179, 1100 and 1000): one run serves both.""",
     f"{WEIGHTS} One trial, as printed.",
-    """Cells of tables 1 and 2 stand in table-1-cnn and table-2-cnn, and in the other range of
-        pixels in table-1-cnn-… and table-2-cnn-….""",
 ]
 TO_THE_END = [
     """Pixels go from −0.5 to 0.5, the range of table 1's perceptron whose rounds are nearer to
@@ -115,11 +113,7 @@ UNTIL_97: dict[str, Rounds] = {
 def smaller(
     target: float, rounds: Rounds, clients: Entry, rates: list[float], whole: list[float]
 ) -> ExhibitData:
-    """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
-
-    `clients` changes partitions. `whole` lists learning rates for rows in which a minibatch is all
-    data of a client.
-    """
+    """Return changes of table 1 for a small test run; `whole` has the learning rates for B = ∞."""
     small, of_whole = ([by_fraction(target, rounds, lr)] for lr in (rates, whole))
     cases = {
         "iid-inf": {"methods": of_whole},
@@ -235,10 +229,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def to_99(rounds: Rounds) -> Entry:
-    """Return FedAvg with 5 local epochs, a target of 99 % and learning rates that run to the end.
-
-    `rounds` has the number of rounds for each share of clients, {C: rounds}.
-    """
+    """Return FedAvg with 5 local epochs to 99 %, with learning rates that run to the end."""
     return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 
