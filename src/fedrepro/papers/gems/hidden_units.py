@@ -6,7 +6,6 @@ outputs only grows, so a direction that is good enough at a radius is so at all 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,8 +28,6 @@ from fedrepro.papers.gems.softmax_spaces import (
     bisected,
     with_ones,
 )
-
-log = logging.getLogger(__name__)
 
 Deviation = Literal["outside", "inside"]
 Ints = npt.NDArray[np.int64]
@@ -145,14 +142,7 @@ class LayerSpaces:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
             clients = range(len(self.clients))
-            radii = [radius for j in clients for radius in self._searched(j, epsilon)]
-            self.known[epsilon] = radii
-            if capped := sum(radius.capped for radius in radii):
-                log.warning(
-                    "%d balls of units of hidden layer %d reach r_max, %g, at epsilon_hidden %g: "
-                    "every unit that was tried is good enough, so their radii say nothing",
-                    *(capped, self.layer + 1, self.search.r_max, epsilon),
-                )
+            self.known[epsilon] = [radius for j in clients for radius in self._searched(j, epsilon)]
         return self.known[epsilon]
 
     def _searched(self, client: int, epsilon: float) -> list[Radius]:

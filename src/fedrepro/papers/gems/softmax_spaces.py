@@ -8,7 +8,6 @@ radii from Fisher information. Source: GEMS, algorithm 2 and appendix A.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,8 +19,6 @@ import numpy.typing as npt
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.papers.gems.common_points import Array, Hinges, Spaces, certified
-
-log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 
@@ -264,12 +261,6 @@ class GoodEnough:
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
-            if self.known[key].capped:
-                log.warning(
-                    "the space of client %d with accuracy %g reaches r_max, %g: every model that "
-                    "was tried is good enough, so its radius says nothing",
-                    *(*key, self.search.r_max),
-                )
         return self.known[key]
 
     def _searched(self, client: int, accuracy: float) -> Radius:

@@ -15,8 +15,7 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 exhibits: dict[str, ExhibitData] = {}
 
 RAW_NOTE = """What is trained on the sample alone (Raw) has 5 epochs at a step size of 0.001, as in
-    the authors' code for logistic models; for networks it has up to 50, which tuning-scope
-    shows."""
+    the authors' code for logistic models; tuning-scope has up to 50."""
 RAW = component("raw", "Raw")
 
 BY_IMAGES = exhibit(
@@ -80,11 +79,7 @@ exhibits["figure-6"] = exhibit(
         what the descent ends with.""",
     partition={"clients": 2},
     methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
-    notes=[
-        "The paper gives no grid. Here it is 0.3 to 0.9 and 0.95; 16 balls a trial serve its "
-        "64 pairs.",
-        *t.UNTUNED_NOTES,
-    ],
+    notes=["The paper gives no grid.", *t.UNTUNED_NOTES],
     scales=["paper"],
 )
 
@@ -95,8 +90,7 @@ exhibits["epsilon-and-p"] = exhibit(
     drawing=component("table", rows=["method", "epsilon"], columns=["points"], **OF_RADII),
     title="Radii by ε and the number of points a surface",
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
-        (ε), for so many points drawn from each surface (p). The more points, the smaller a radius
-        that all pass.""",
+        (ε), for so many points drawn from each surface (p).""",
     methods=[with_changes(one, **OF_SPACES, show=[*OF_SPACES]) for one in (t.BALLS, t.GEMS)],
     notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
     trials=5,
@@ -144,8 +138,7 @@ EACH_STOPS = {**t.NETWORK, "methods": [t.NEURAL_GEMS, t.NEURAL_LAST]}
 WHOLE = with_changes(t.NETWORK["training"], patience=0)
 exhibits["early-stopping"] = exhibit(
     title="What early stopping of each client does to averages",
-    caption="""Test accuracy in percent where each client stops by itself, and where all train for
-        40 epochs.""",
+    caption="Test accuracy in percent where each client stops by itself, and where none does.",
     cases={
         "logistic": {"label": "logistic, each stops"},
         "logistic-whole": {"label": "logistic, 40 epochs", "training": {"patience": 0}},
@@ -185,8 +178,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
     title="Features of CIFAR-10 by the side of the images",
     place="beyond the paper; appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
-        EfficientNet-Lite0 at several sizes of the images. The exhibits have 40, which was picked by
-        these accuracies.""",
+        EfficientNet-Lite0. The exhibits have 40, which was picked by these accuracies.""",
     dataset=t.CIFAR,
     parameters={"epsilon": 0.2},
     cases={
@@ -331,8 +323,7 @@ exhibits["clients-at-points"] = exhibit(
 exhibits["equal-epochs"] = exhibit(
     title="Two and three clients that stop by themselves or train equally long",
     place="beyond the paper; appendix C.1",
-    caption="""Test accuracy in percent of logistic models where each client stops by itself, and
-        where all train for 40 epochs. early-stopping has five clients.""",
+    caption="As early-stopping, of logistic models of two and of three clients.",
     methods=[t.LOCAL, t.AVERAGED, t.GEMS, t.GEMS_NOTEBOOK, t.AVERAGED_TUNED, t.GEMS_TUNED],
     cases={
         "two": with_changes(t.TWO, "J = 2, each stops"),

@@ -14,28 +14,24 @@ CIFAR = component("cifar10", validation=5000, features="lite0")
 HAM = component("ham10000", features="convnet")
 DIGITS = component("digits", validation=1000)
 
-MNIST_SPLIT = """MNIST has 50,000 training and 5,000 validation examples of its 60,000, and all
-    10,000 test images. The paper tests on 5,000 and does not say which: the first 5,000 of MNIST
-    are harder than the last."""
+MNIST_SPLIT = """MNIST has 50,000 training and 5,000 validation examples, and all 10,000 test
+    images. The paper tests on 5,000 and does not say which."""
 CIFAR_SPLIT = """CIFAR-10 has 45,000 training and 5,000 validation examples of its 50,000, and all
     10,000 test images."""
 LITE0 = """Features of EfficientNet-Lite0 on images of 40×40 pixels stand in for those of VGG-16, of
     which the paper gives neither layer nor input size."""
-LESIONS = """Lesions are split before changed copies are made, 1,600, 200 and 200 a class, and the
-    network that gives features is trained on 66 % of the training part alone. The paper does
-    neither, so that copies of a test photograph may have been trained on."""
+LESIONS = """Lesions are split before changed copies are made, and the network that gives features
+    is trained on the training part alone. The paper does neither."""
 STOPPING = """Each client stops by itself when its running training accuracy has not risen for 5
-    epochs (3 with networks), after 40 at the latest, as in the authors' code; the text says when it
-    converges. early-stopping has the average without."""
+    epochs (3 with networks), after 40 at the latest, as in the authors' code."""
 TUNING = """Tuning takes 5 epochs at a step size of 0.01 on validation examples of all clients
-    together, the same for every method; the authors' code has 0.001 for local models. The text
-    tunes all of a logistic model and the last layer of a network."""
+    together, the same for every method; the authors' code has 0.001 for local models."""
 
 
 def search(points: str) -> str:
     return f"""Radii go up to 4000, and are searched to 0.01 with {points} a surface, along the same
-        directions for every radius; the tested side is kept. Radii of ellipsoids go down to a tenth
-        of the largest. The numbers are those of the authors' code; the text gives none."""
+        directions for every radius. Radii of ellipsoids go down to a tenth of the largest. The
+        numbers are those of the authors' code."""
 
 
 SEARCH = search("500 points")
@@ -91,8 +87,7 @@ BALLS_HIGH = with_changes(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
 HIGH_TUNED = tuned(GEMS_HIGH, "GEMS, ε = 0.9, tuned")
 HEADS = """Units of a cluster merge where each meets all before it, as in the authors' code; with
     one cluster, which stands for none, in tuples of different clients, as in the text. Clients then
-    train their output layers anew for at most 10 epochs, and the intersection is that of balls
-    around these."""
+    train their output layers anew for at most 10 epochs."""
 
 # hidden units, how far a unit's outputs may be from its own, m_ε, accuracy of good heads
 OF_NETWORKS: dict[str, tuple[int, Entry]] = {
@@ -134,8 +129,7 @@ for data, logistic in LOGISTIC.items():
     )
 exhibits["table-1-mnist"]["headline"] = True
 
-OTHER_NUMBERS = """The paper prints ε for five clients; with two and three it is the same here,
-        and 0.9 is beside it, near which spaces are small enough to matter."""
+OTHER_NUMBERS = """The paper prints ε for five clients; with two and three it is the same here."""
 for data, logistic in LOGISTIC.items():
     exhibits[f"table-5-{data}"] = exhibit(
         logistic,

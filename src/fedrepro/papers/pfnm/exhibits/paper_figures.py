@@ -82,9 +82,8 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b has Dirichlet class shares and the caption `split`. Panels c and d have colour pictures,
-    the further `changes` and the caption `pictures`, in which {} becomes the letter of the panel
-    with grey pictures, a or b; d has Dirichlet class shares too.
+    Panel b has Dirichlet class shares and the caption `split`; so has d. Panels c and d have colour
+    pictures, `changes`, and the caption `pictures`, in which {} becomes a or b.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
@@ -101,7 +100,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def side_by_side(figure: int, **changes: Any) -> ExhibitData:
-    """Return panels a to d of a figure as one exhibit, with `changes`, such as another sweep."""
+    """Return panels a to d of a figure as one exhibit, with `changes`."""
     a = exhibits[f"figure-{figure}a"]
     return exhibit(
         a,
@@ -120,7 +119,6 @@ def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
-# ------------------------------------------------------------------------ figure 2: clients
 COSTLY = """Distillation, which costs most, has fewer trials than the rest: raise `trials_of` where
     there is time or a GPU."""
 PHOTOGRAPH_NOTES = [CHOSEN, DOWNPOUR, AS_IN_CODE, COSTLY, SHAPES_STAND_IN]
@@ -155,8 +153,6 @@ exhibits["figure-2"] = side_by_side(
     **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
-
-# ------------------------------------------------------------------------ figure 3: hidden layers
 ONE_SIGMA2 = """The paper has one sigma2 for all layers. Units of the top layer are compared by 11
     numbers only, so a value that suits the lowest layer leaves the top one at the width of one
     client. So the grid reaches down to a millionth, and a second line has a hundredth of sigma2 in
@@ -233,8 +229,6 @@ exhibits["s-figure-2b"] = exhibit(
     tiny={"sweep": TINY_DEPTHS},
 )
 
-
-# ------------------------------------------------------------------------ rounds and steps
 ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
@@ -319,7 +313,6 @@ exhibits["s-figure-3b"] = exhibit(
 )
 
 
-# ------------------------------------------------------------------------ parameters of PFNM
 def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> list[Entry]:
     """Return PFNM with every combination of values, all of them shown."""
     grid = {"sigma2": sigma2, "sigma02": sigma02, "gamma0": gamma0}
