@@ -258,16 +258,8 @@ exhibits["table-1-cnn-one-client"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, one non-IID client a round",
     caption="As table-1-cnn-centred, for non-IID clients, one a round.",
-    partition=SHARDS,
     methods=[to_99({0.0: 1434})],
-    cases={
-        "shards-inf": {
-            "label": "non-IID, B = ∞",
-            "training": WHOLE,
-            "methods": [to_99({0.0: 1772})],
-        },
-        "shards-10": {"label": "non-IID, B = 10"},
-    },
+    cases={**row("shards-inf", to_99({0.0: 1772})), **row("shards-10")},
 )
 exhibits["table-1-cnn-rest"] = exhibit(
     CENTRED_CNN,

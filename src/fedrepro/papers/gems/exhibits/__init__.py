@@ -253,6 +253,8 @@ exhibits["equal-steps-networks"] = exhibit(
 )
 
 UNTRAINED = with_changes(t.NEURAL_GEMS, "Units untrained", units="untrained")
+UNTRAINED_LAST = t.tuned_last(UNTRAINED, "Units untrained, tuned")
+RANDOM_TUNED = [t.AVERAGED_LAST, t.NEURAL_LAST, t.UNITS_DRAWN_LAST, UNTRAINED_LAST]
 RULE_OF_CODE = with_changes(t.NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
 exhibits["random-units"] = exhibit(
     t.MNIST_NETWORKS,
@@ -261,16 +263,7 @@ exhibits["random-units"] = exhibit(
     caption="""Test accuracy in percent of networks whose hidden units are merged (GEMS), are as
         many of the clients' own drawn at random, or are as many that nobody has trained, with
         output layers made in one way; the same after tuning these on 1,000 public images.""",
-    methods=[
-        t.AVERAGED,
-        t.NEURAL_GEMS,
-        t.UNITS_DRAWN,
-        UNTRAINED,
-        t.AVERAGED_LAST,
-        t.NEURAL_LAST,
-        t.UNITS_DRAWN_LAST,
-        t.tuned_last(UNTRAINED, "Units untrained, tuned"),
-    ],
+    methods=[t.AVERAGED, t.NEURAL_GEMS, t.UNITS_DRAWN, UNTRAINED, *RANDOM_TUNED],
     cases={
         **t.NUMBERS_OF_CLIENTS,
         "two": with_changes(t.TWO, parameters=t.IN_TUPLES, methods=[RULE_OF_CODE]),
