@@ -176,11 +176,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table with the experiments of FedFisher's paper, of five clients.
-
-    `point` ends its title; `case` and Dirichlet's `alpha` are of its scenario; `on` are tables
-    whose entries it takes over.
-    """
+    """Return a table with FedFisher's experiments, of five clients, based on the tables `on`."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         OF_OTHERS,

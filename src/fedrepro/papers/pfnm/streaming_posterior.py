@@ -91,19 +91,16 @@ def update(
     matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]
     biases = np.stack([network[-1] for network in networks])
-    remembered = map(_remembered, before.layers, reversed(matchings))
+    layers = []
+    for past, matching in zip(before.layers, reversed(matchings), strict=True):
+        new = len(matching.counts) - past.members.shape[1]
+        members = np.pad(past.members, ((0, 0), (0, new)))
+        for client, atoms in enumerate(matching.assignments):
+            members[client, atoms] += 1
+        layers.append(Past(matching.atoms, members))
     bias = before.bias + (shares * biases).sum(axis=0) / noise
     precision = before.bias_precision + shares.sum(axis=0) / noise
-    return Posterior(step, before.inputs, tuple(remembered), bias, precision), matchings
-
-
-def _remembered(past: Past, matching: Matching) -> Past:
-    """Return a layer's atoms after a step, and how often each client has had each."""
-    new = len(matching.counts) - past.members.shape[1]
-    members = np.pad(past.members, ((0, 0), (0, new)))
-    for client, atoms in enumerate(matching.assignments):
-        members[client, atoms] += 1
-    return Past(matching.atoms, members)
+    return Posterior(step, before.inputs, tuple(layers), bias, precision), matchings
 
 
 def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:

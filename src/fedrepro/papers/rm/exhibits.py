@@ -78,8 +78,7 @@ def stepping(steps: dict[int, int]) -> list[Entry]:
 def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
     """Return rows of tables 1 to 3: all or half of the clients per round, iid or of one class each.
 
-    With iid clients each method in `fixed` tries schedules `steps`, {local steps in the first
-    round: in the last}, and successive halving selects one.
+    With iid clients methods in `fixed` race with schedules `steps`, {first round's: last round's}.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
@@ -118,7 +117,6 @@ exhibits["table-1"] = exhibit(
     **SMALL_ONE_CLASS,
 )
 
-# They race from two learning rates, since the paper tuned its schedules by hand for each task.
 FA_TUNED, WD_TUNED, RM_TUNED = TUNED = [
     with_changes(method, training={"lr": [0.3, 0.1]}, choose="race") for method in (FA, WD, RM)
 ]
@@ -148,7 +146,6 @@ exhibits["table-2"] = exhibit(
     ),
     **small_pictures(BOTH_ONE_CLASS),
 )
-# None is stopped early, so that each trial is a run of its own.
 FIRST_TRIAL = exhibit(trials=1)  # of the three that are planned
 LOWER: Entry = {"training": {"lr": [0.1, 0.03]}, "choose": "server"}
 exhibits["table-2-one-class"] = exhibit(

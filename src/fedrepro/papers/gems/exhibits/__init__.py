@@ -1,8 +1,7 @@
 """The tables and figures of the paper, one per data set, so that each is computed by itself.
 
 From the same runs, figure-3 and figure-4 show all three data sets, and in-all the six scenarios of
-tables 1 and 2. Table 10 of the paper repeats its table 3. Figure 5 is a count, in findings.md,
-which says what was chosen and why.
+tables 1 and 2. Table 10 of the paper repeats its table 3. Figure 5 is a count.
 """
 
 from __future__ import annotations

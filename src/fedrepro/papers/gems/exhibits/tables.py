@@ -1,7 +1,4 @@
-"""Tables of the paper, of five clients on MNIST unless they say otherwise; first, what all share.
-
-`in-all` has the six scenarios of tables 1 and 2. Table 10 of the paper repeats its table 3.
-"""
+"""Tables of the paper, of five clients on MNIST unless they say otherwise."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every figure of the paper, and experiments beyond it.
-
-Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
-chosen where the paper does not say.
-"""
+"""Every figure of the paper, and experiments beyond it."""
 
 from __future__ import annotations
 
