@@ -155,9 +155,9 @@ exhibits["table-2-lstm"] = exhibit(
     title="Rounds to 54 % of the next characters with the LSTM, by the work of a client in a round",
     place="table 2",
     caption="""Rounds of communication until 54 % of the next characters of the test texts are first
-        predicted right, by two recurrent layers of 256 units that predict after each character. A
-        tenth of the clients, each a role or an equal part of everything, train in a round (C = 0.1)
-        for E epochs on minibatches of B windows of 80 characters. FedSGD is E = 1 and B = ∞.""",
+        predicted right, by two recurrent layers of 256 units. A tenth of the clients train in a
+        round (C = 0.1) for E epochs on minibatches of B windows of 80 characters. FedSGD is E = 1
+        and B = ∞.""",
     dataset=component("shakespeare", stride=80, whole=True),
     partition=component("iid", clients=1146, validation=500),
     model=component("char_lstm", predict="all"),
@@ -213,9 +213,8 @@ exhibits["table-3"] = exhibit(
     title="Updates or rounds to a target accuracy on colour pictures",
     place="table 3",
     caption="""Rounds of communication until test accuracy first reaches the target, with 100
-        clients of 500 pictures, a tenth of which train in a round. FedAvg has five local epochs on
-        minibatches of 50. SGD is one holder of all data, minibatches of 100, each update counted as
-        a round.""",
+        clients, a tenth of which train in a round. FedAvg has five local epochs on minibatches of
+        50. SGD is one holder of all data, minibatches of 100, each update counted as a round.""",
     dataset=component("cifar10"),
     model=component("cnn", channels=[64, 64], hidden=[384, 192]),
     training=component("sgd", batch_size=50, init="fan_in", augment="crop_flip"),
@@ -244,9 +243,8 @@ exhibits["figure-2"] = exhibit(
     drawing=component("accuracy-against-rounds", best_so_far=True),
     title="Test accuracy of the convolutional network as rounds go by, IID",
     place="figure 2",
-    caption="""Best test accuracy up to each round of communication, as the paper draws it. A tenth
-        of the clients train in each for E epochs on minibatches of B examples, until accuracy
-        reaches 99 %. The runs are those of table 2, with pixels from −0.5 to 0.5.""",
+    caption="""Best test accuracy up to each round, as the paper draws it, until accuracy reaches
+        99 %. The runs are those of table 2, with pixels from −0.5 to 0.5.""",
     model=t1.CNN,
     dataset=t1.CENTRED,
     methods=[at_rate(FEDSGD), *t1.to_the_end(*OF_FIGURE_2)],

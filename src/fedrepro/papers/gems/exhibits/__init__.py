@@ -72,10 +72,9 @@ exhibits["figure-6"] = exhibit(
     drawing=component("heat-maps", split="test", sizes=False, where="common_point"),
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
-    caption="""Test accuracy of the logistic model taken from the balls of two clients with five
-        classes each, by the accuracy that a model needs to be in either; red crosses where the
-        balls have no common point in any trial, which is certified. The number below is that of
-        what the descent ends with.""",
+    caption="""Test accuracy of the logistic model with which the descent ends, by the accuracy that
+        a model needs to be in the ball of either client; red crosses where the balls provably have
+        no common point in any trial.""",
     partition={"clients": 2},
     methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
     notes=["The paper gives no grid.", *t.UNTUNED_NOTES],

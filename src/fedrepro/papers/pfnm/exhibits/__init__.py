@@ -82,10 +82,9 @@ def methods_of_size(units: list[int]) -> list[Entry]:
 exhibits["equal-size"] = exhibit(
     BY_SIZE,
     title="What merging gives at a size, against what else has it",
-    caption=f"""Test accuracy of networks of exactly 50, 100, 200 and 400 hidden units, all from the
-        same local networks of 50. PFNM has the smallest σ² that gives the size. What has one size
-        is a mark left of a client's 50; level lines are clients alone, and what keeps all units.
-        {CUT_OFF}""",
+    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, all from the same local
+        networks of 50. PFNM has the smallest σ² that gives the size. Level lines are clients alone,
+        and what keeps all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
