@@ -24,7 +24,6 @@ CELLS = (  # of table 1, the exhibit with two ranges of pixels, the last round a
     ("non-IID, B = 10", "table-1-shards-10", UNTIL_97["shards-10"]),
 )
 
-
 MOST = 1.49  # times the printed rounds: runs stop at 1.5, some a few rounds before
 
 

@@ -115,11 +115,6 @@ def test_a_centre_that_is_not_good_enough_and_no_intersection_are_results(linear
     assert found.finite
 
 
-def test_a_radius_that_reaches_the_largest_is_told(linear):
-    said = told(linear, CONVEX, epsilon=0.0, points=5, r_max=8.0)
-    assert said["capped_spaces"] == linear.models.clients
-
-
 def test_the_first_clients_accuracy_may_be_another_and_published_balls_weigh_distances(linear):
     one, two = (
         told(linear, CONVEX, epsilon=0.5, points=40, **more)

@@ -15,7 +15,6 @@ from matplotlib.collections import QuadMesh
 from small_exhibits import small
 from synthetic import FILES as read_files
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
 from fedrepro.drawings.figure_layout import figure, rules
@@ -101,11 +100,6 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     assert sorted(said) == sorted(["50.0", "51.0", "52.0", "60.0", "61.0", "62.0", "1 of 2"])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("σ²", "γ₀")
     assert len(drawn(dict.fromkeys(met, "0 nan")).axes[0].lines) == 6
-
-
-def test_a_method_that_tells_of_no_common_point_is_a_sentence():
-    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
-        small(methods=[METHOD], **MAP_SETTINGS)
 
 
 FLAT = told("gems")

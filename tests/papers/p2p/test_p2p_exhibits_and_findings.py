@@ -49,7 +49,6 @@ MEASURED = rows(
     (None, "", "bytes_up", 99.0),
 )
 
-
 SENT = {("bytes_up", ""): 99.0}
 AFTER = ("accuracy", "test")
 
@@ -196,12 +195,6 @@ def test_what_a_table_averages_over_rounds_is_followed(last, expected):
     splits = Plan(Config(), {"small": file}, "quick").splits
     followed = {run.method.name: own for run, (_, own) in splits.items()}
     assert followed == {"variational_consensus": expected, "local": ()}
-
-
-def test_a_belief_that_is_not_measured_there_is_one_sentence():
-    entry = {"name": "variational_consensus", "node": 1, "belief": "after", "label": "later"}
-    with pytest.raises(FedreproError, match="'later' shows belief after: leave it out, or take"):
-        small(**VALIDATED, methods=[entry])
 
 
 FOLDER = RECORD / "paper/p2p"

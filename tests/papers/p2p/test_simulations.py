@@ -193,8 +193,6 @@ def test_a_block_of_trials_has_a_row_for_each_node_and_step_and_the_same_bytes_t
     assert sorted(rows["round"].dropna().unique()) == [1, 2, 4]
     last, final = rows[rows["round"] == 4], rows[rows["phase"] == "final"]
     assert last["value"].tolist() == final["value"].tolist()
-    timings = read_table(tmp_path / "a/timings.parquet", "timings").to_pandas()
-    assert timings["trial"].tolist() == [0, 1]
     source = read_provenance(table)
     assert (source["seed"], source["path"]) == (7, TOKEN)
     # trials are the same however they are cut into jobs
@@ -236,7 +234,6 @@ def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     [
         ({"dataset": {"name": "digits"}}, "the key 'partition' is missing"),
         (TABLE | {"methods": [{"name": "average"}]}, "which only simulations do without"),
-        ({"drawing": PANELS | {"panels": []}}, "'panels' is .*at least 1 item"),
         ({"drawing": panels(dots="error")}, "none of its methods reports error"),
         ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),

@@ -35,7 +35,6 @@ DIRICHLET_01 = validating_partition("dirichlet", alpha=0.1, balance=True)
 TWO_LABELS = validating_partition("labels_each", each=2)
 FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
-
 BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
@@ -244,11 +243,9 @@ PARTS_1["1-perceptron"] = exhibit(
     caption=TEN_CLIENTS,
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    quick={
-        "headline": True,
-        "model": SMALL_PERCEPTRON,
-        "cases": {"perceptron": {"partition": FEWER_VALIDATE}},
-    },
+    quick=exhibit(
+        headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
+    ),
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
     OF_OTHERS,

@@ -215,8 +215,7 @@ exhibits["settings"] = exhibit(
     drawing=table(["method", "divergence"], ["spread"], split="server_validation"),
     title="What the spread at the start and the weight of the divergence decide",
     caption="""Accuracy in percent on 5,000 validation examples, mean of both nodes before they hear
-        each other and over the last five of 20 epochs, case (a); plain means beside the consensus
-        of beliefs. One trial.""",
+        each other and over the last five of 20 epochs, case (a). One trial.""",
     parameters={"rounds": 1560, "steps": 3},
     sweep={"model.spread": [0.007, 0.015, 0.03]},
     methods=[
@@ -234,8 +233,7 @@ exhibits["defaults"] = exhibit(
     drawing=table(["case"], ["method"], split="server_validation"),
     title="What other settings than the defaults give",
     caption="""Accuracy in percent on 5,000 validation examples of both nodes before they hear each
-        other, where one setting is changed at a time; the mean over the last quarter of the run.
-        One trial.""",
+        other, where one setting is changed at a time; the mean over the last quarter.""",
     measure_every=156,
     methods=ON_A_GRAPH[:2],  # before they hear each other
     cases={

@@ -41,7 +41,6 @@ ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, 
 LINE_14 = """A client weighs its share of all clients' examples, as line 14 of algorithm 1 prints
     it, so that with C = 0.5 the server takes half the mean step."""
 
-
 GRID = """AH: learning rates 0.02 to 0.32 by factors of two, 10 to 40 steps, laid out by their
     ranks; hyper learning rate 0.01, window 5, precision 20 at the start; the reward is of the
     cross-entropy alone."""
@@ -315,8 +314,7 @@ exhibits["matching-source"] = exhibit(
     title="What representation matching matches",
     place="section 3.1, a sentence without a table",
     caption="""Test accuracy in percent when activations of the received model are given back from
-        the layer above, from the same layer, or with the sum over a layer that equation (1) prints;
-        one class a client.""",
+        the layer above, from the same layer, or with the sum that equation (1) prints.""",
     methods=[
         RM,
         with_changes(RM, "FA+RM, same layer", source="same"),
@@ -394,18 +392,16 @@ exhibits["learned-or-drawn"] = exhibit(
 exhibits["grid-layout"] = exhibit(
     BEYOND,
     title="How the grid of hyper-parameters is laid out",
-    caption="""Test accuracy in percent of adaptive hyper-parameters, with the values of the grid
-        laid into [-0.5, 0.5] by their ranks, as elsewhere here, by themselves, shifted and scaled,
-        and by their logarithms; one class a client, C = 1.0.""",
+    caption="""Test accuracy in percent of AH, with the values of the grid laid into [-0.5, 0.5] by
+        their ranks, as elsewhere, by themselves, and by their logarithms; one class a client.""",
     methods=[FA, over(AH, positions=["positions", "values", "log"])],
     notes=[LINE_14, "The paper shifts and scales the values of its grid, which it does not print."],
 )
 exhibits["sensitivity"] = exhibit(
     BEYOND,
     title="What the settings decide",
-    caption="""Test accuracy in percent over the coefficient of matching, the hyper learning rate,
-        the window of rewards and the least entropy, each with the others as in table 1; one class a
-        client, C = 1.0.""",
+    caption="""Test accuracy in percent over the settings of matching, of rewards and of the entropy
+        term, each with the others as in table 1; one class a client, C = 1.0.""",
     trials=1,
     methods=[
         over(RM, "FA+RM, coefficient", matching=[0.01, 0.1, 1.0, 10.0]),

@@ -149,7 +149,6 @@ OF_ROLES: list[Entry] = [
     with_changes(LSTM_E5_B50, rounds=228),
 ]
 
-
 exhibits["table-2-lstm"] = exhibit(
     drawing=t1.rounds_table("method", "case"),
     title="Rounds to 54 % of the next characters with the LSTM, by the work of a client in a round",

@@ -65,7 +65,6 @@ for figure, models, of_data, gems, layers, heads, changes in (
         cases={data: with_changes(t.FIVE, **changes.get(data, {})) for data in of_data},
     )
 
-
 EPSILONS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 OF_BOTH: Entry = {"epsilon_first": EPSILONS, "epsilon": EPSILONS}  # of the two clients
 exhibits["figure-6"] = exhibit(
@@ -80,7 +79,6 @@ exhibits["figure-6"] = exhibit(
     notes=["The paper gives no grid.", *t.UNTUNED_NOTES],
     scales=["paper"],
 )
-
 
 OF_SPACES: Entry = {"epsilon": [0.2, 0.4, 0.6, 0.8, 0.9, 0.95], "points": [50, 500, 5000]}
 OF_RADII = {"metric": "radius", "split": "", "best": "none"}
@@ -115,7 +113,6 @@ exhibits["tuning-scope"] = exhibit(
     notes=[t.HEADS, *t.UNTUNED_NOTES],
     paper={"trials": 5},
 )
-
 
 AT_BOTH_POINTS = [
     with_changes(space, f"{space['label']}{end}", **point)

@@ -174,7 +174,6 @@ NETWORK_CASE: Entry = {
     "without": ["GEMS, balls", "GEMS, balls, tuned"],
 }
 
-
 LOGISTIC_CASE: Entry = {"label": "logistic", "parameters": {"epsilon": 0.2}}
 exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),

@@ -17,7 +17,7 @@ from pydantic import Field
 from fedrepro.core.artifacts import read_table
 from fedrepro.drawings.figure_layout import LETTERS, Figured, grid_of, headings, new_figure
 from fedrepro.drawings.style import SHARES
-from fedrepro.planning.figure_interface import Planned, drawing, final, nothing_shown
+from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Confusion(Figured):
     def reasons(self, shown: Planned) -> Iterator[str]:
         if len(shown.points) > 1 or shown.cases:
             yield f"confusion is drawn at one point and without cases, not at {len(shown.points)}"
+        if len(shown.measures) > PANELS:
+            yield f"it has a map for each of at most {PANELS} methods, not {len(shown.measures)}"
         for measure in shown.measures:
             if measure.node is None or measure.belief is None:
                 yield f"'{measure.label}' needs a node and a belief, of which it is drawn"

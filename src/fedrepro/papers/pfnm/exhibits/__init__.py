@@ -129,8 +129,7 @@ exhibits["erratum-options"] = exhibit(
     drawing=component("table", best="none"),
     title="What the readings of PFNM's equations change",
     caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
-        of the weights of classes and of the cap on counts, since text, derivation and the authors'
-        code disagree; σ² is chosen for each.""",
+        of the weights of classes and of the cap on counts; σ² is chosen for each.""",
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
@@ -187,9 +186,8 @@ BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
     drawing="accuracy-close-up",
     title="What the weighted ensemble weighs by",
-    caption=f"""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
-        client's examples of a class by everybody's of that class; section 4, to the letter, by all
-        its own. {p.LINES_ARE_MEANS}""",
+    caption=f"""Test accuracy of ensembles. The supplement divides a client's examples of a class by
+        everybody's of that class; section 4, to the letter, by all its own. {p.LINES_ARE_MEANS}""",
     partition=p.HETEROGENEOUS,
     methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,

@@ -264,7 +264,6 @@ exhibits["s-figure-3a"] = exhibit(
     tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
 
-
 D_SGD_BY_EPOCHS = with_changes(
     D_SGD, "D-SGD, rounds of an epoch", rounds=1000, measure_every=10, trials=2, paired_with="U-Ens"
 )
