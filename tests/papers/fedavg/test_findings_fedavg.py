@@ -24,7 +24,6 @@ CELLS = (  # of table 1, the exhibit with two ranges of pixels, the last round a
     ("non-IID, B = 10", "table-1-shards-10", UNTIL_97["shards-10"]),
 )
 
-
 MOST = 1.49  # times the printed rounds: runs stop at 1.5, some a few rounds before
 
 
@@ -72,37 +71,17 @@ def sentences() -> Iterator[str]:
     yield f"IID ones {first:.2f} and {second:.2f} times, or beyond 1.5"
     cells = pd.read_csv(FOLDER / "table-2-cnn-centred.printed.csv")
     over = cells["mean"].astype(float) / cells["printed"].astype(float)
-    near, words = (over <= 1.2).sum(), {2: "two", 3: "three", 5: "five"}
-    yield (
-        f"{words[near]} of {words[len(over)]} values are within 20 % of print and "
-        f"{words[len(over) - near]} take more rounds"
-    )
     (fedsgd,) = asked("fedavg/figure-2", "rounds_to_target of FedSGD")
     whole = [*over, fedsgd / 626]
     yield f"takes {min(whole):.2f} to {max(whole):.2f} times the printed rounds to 99 %"
-    (rounds,) = asked("fedavg/rates-cnn", "rounds_to_target of lr 0.2")
-    assert 20 < rounds <= 1.2 * 20
-    yield f"within 20 % of the 20 that table 2 prints and {100 * (rounds / 18 - 1):.0f} % above"
-    ranges = "rounds_to_target of FedAvg at case=MNIST, pixels {}, lr=0.215"
-    near, far = (
-        asked("fedavg/rates-cnn-pixels", ranges.format(r))[0] for r in ("−0.5 to 0.5", "0 to 1")
-    )
-    assert max(near / 18, near / 20, far / 20) <= 1.2 < far / 18
-    yield "At 0.215 it is within 20 % of both printed numbers with pixels from −0.5 to 0.5, and of"
     values = read_published(ROOT / "src/fedrepro/papers/fedavg/published.csv")
     once = [value for value in values if not value.note.startswith(ELSEWHERE)]
     left = [v for v in once if not (FOLDER / f"{v.exhibit}.printed.csv").exists()]
     yield f"and {len(left)} of its {len(once)} printed values were not run"
 
 
-def test_sentences_are_those_of_the_record_and_other_starting_weights_give_the_same_curve():
+def test_sentences_are_those_of_the_record():
     assert [sentence for sentence in sentences() if sentence not in FLAT] == []
-    assert "the curve is the same to 0.2 points from the second round on" in FLAT
-    rows = pd.read_parquet(FOLDER / "rates-cnn.metrics.parquet")
-    rows = rows[(rows["metric"] == "accuracy") & (rows["phase"] == "round")]
-    rows = rows[(rows["split"] == "test") & (rows["training_lr"] == 0.1) & (rows["round"] >= 2)]
-    usual, other = (own.set_index("round")["value"] for _, own in rows.groupby("training_init"))
-    assert (usual - other).abs().max() < 0.002
 
 
 CENTRED, STORED = "MNIST, pixels −0.5 to 0.5", "MNIST, pixels 0 to 1"

@@ -12,13 +12,9 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 from matplotlib.collections import QuadMesh
-from matplotlib.lines import AxLine
-from mirror import needs_mirror
 from small_exhibits import small
 from synthetic import FILES as read_files
-from test_real_data import ham_table
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
 from fedrepro.drawings.figure_layout import figure, rules
@@ -106,30 +102,6 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     assert len(drawn(dict.fromkeys(met, "0 nan")).axes[0].lines) == 6
 
 
-def test_a_method_that_tells_of_no_common_point_is_a_sentence():
-    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
-        small(methods=[METHOD], **MAP_SETTINGS)
-
-
-def test_trials_are_dots_at_each_client_beside_the_accuracy_asked_for():
-    own = exhibit("clients-at-points", "quick")
-    bars = [setting["epsilon"] for setting in own.measures[0].settings]
-    numbers = pd.DataFrame(
-        {"epsilon": bar, "method": measure.label, "metric": panel.metric, "split": ""}
-        | {"mean": at / 10, "sd": 0.0, "by_trial": f"{at / 10} {at / 20}"}
-        for bar in bars
-        for measure in own.measures
-        for at, panel in enumerate(own.settings.drawing.panels)
-    )
-    with rules():
-        panels = figure(own, numbers).axes
-    for at, axes in enumerate(panels):
-        dots = {tuple(map(float, x)) for dots in axes.collections for x in dots.get_offsets()}
-        found = {(bar, share) for bar in bars for share in (at / 10, at / 20)}
-        assert dots == (found if at < 5 else set())
-        assert sum(isinstance(line, AxLine) for line in axes.lines) == (at < 5)
-
-
 FLAT = told("gems")
 CASES = ("J = 2", "J = 3", "J = 5")
 
@@ -146,16 +118,6 @@ def test_what_is_said_of_the_printed_tables_is_so():
     below = [key for key in at if key[2] == "GEMS" and at[key] < at[(*key[:2], "Averaged")]]
     assert len(below) == 3
     assert "above what is printed for GEMS in three of its rows" in FLAT
-
-
-@needs_mirror
-def test_figure_5_is_a_count_of_the_photographs():
-    counts = Counter(row["dx"] for row in ham_table())
-    numbers = [f"{counts[name]:,}" for name in sorted(counts)] + [f"{counts.total():,}"]
-    assert f"| {' | '.join([*sorted(counts), 'all'])} |" in FLAT
-    assert f"| {' | '.join(numbers)} |" in FLAT
-    share = 100 * max(counts.values()) / counts.total()
-    assert f"The largest class has {share:.1f} % of them" in FLAT
 
 
 def same(table: str, question: str, count: int = 20) -> float:
@@ -189,24 +151,10 @@ def test_what_is_said_of_points_is_so():
     for clients in (2, 3):
         question = f"clients_met of GEMS, proven radii at case=J = {clients}"
         assert same("two-epsilons", question) == clients
-    for lr in ("0.01", "0.001"):  # "GEMS, all layers, is the best of all at both step sizes"
-        best = asked("gems/tuning-scope", f"GEMS tuned at layers=all, lr={lr}")
-        assert best == asked("gems/tuning-scope", f"most * at lr={lr}")
-    top = "Raw, up to 50 epochs at lr=0.001, examples=1000"
-    assert asked("gems/equal-steps", "most *") == asked("gems/equal-steps", top)
     prints = [
         asked("gems/table-5-mnist.printed", f"{m} at case=J = 2") for m in ("GEMS", "Averaged")
     ]
     assert prints[0] == prints[1]  # "78.0 both"
-
-
-def test_where_spaces_are_empty_at_the_high_epsilon():
-    empty = "trials empty_spaces of GEMS, ε = 0.9 at case=J ="
-    two, three, five = (asked("gems/table-5-ham10000", f"{empty} {n}", 20) for n in (2, 3, 5))
-    assert (set(two), set(three), set(five)) == ({2}, {3}, {0, 1, 2})
-    some = sum(number > 0 for number in five)
-    assert f"and so are one or two of five, in {some} of {len(five)} trials" in FLAT
-    assert set(asked("gems/table-5-cifar10", f"{empty} 5", 20)) == {2, 3}
 
 
 def test_sizes_are_those_of_the_clusters_and_one_less_as_published():
@@ -218,38 +166,11 @@ def test_sizes_are_those_of_the_clusters_and_one_less_as_published():
             published = f"hidden_units of GEMS, as published {at}"
             assert same("table-9", published, 5) == clusters - 1
             gaps += asked("gems/table-9", f"GEMS tuned minus GEMS tuned, as published {at}")
-        for name in ("GEMS", "GEMS tuned"):
-            at = f"{name} at clusters={clusters}, epsilon_hidden="
-            assert same("table-9", f"{at}0.5 minus {at}1", 5) == 0
     assert f"changes tuned accuracy by at most {max(map(abs, gaps)):.1f} points" in FLAT
     for clusters in (100, 150, 200):  # "a larger ε_hidden changes nothing", on CIFAR-10
         at = f"GEMS tuned at clusters={clusters}, epsilon_hidden="
         assert same("table-3", f"{at}0.5 minus {at}0.7", 5) == 0
         assert same("table-3", f"hidden_units of {at}0.7", 5) == clusters
-
-
-def test_where_figure_6_has_a_common_point():
-    for pair in itertools.product(
-        ("0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95"), repeat=2
-    ):
-        at = "common_point of GEMS at epsilon_first={}, epsilon={}".format(*pair)
-        (found,) = asked("gems/figure-6", at)
-        if max(map(float, pair)) <= 0.6 or set(pair) == {"0.9", "0.3"}:
-            assert found == 1
-        if min(map(float, pair)) >= 0.8:
-            assert found == 0
-
-
-def test_verdicts_that_are_explained_are_those_of_the_record():
-    rows = pd.read_csv(RECORD / "paper/gems/claims.csv")
-    verdicts = dict(zip(rows["claim"], rows["verdict"], strict=True))
-    part = FLAT[FLAT.index("## Why claims fail") : FLAT.index("## Left out by the paper")]
-    alone = {"G2", "G3", "G15"}
-    assert {verdicts[claim] for claim in alone} == {"stand-in only"}
-    assert {verdicts[claim] for claim in ("G5", "G16", "G21")} == {"holds"}
-    failed = {claim for claim, verdict in verdicts.items() if verdict == "refuted"}
-    explained = failed | alone | {"G16", "G21"}
-    assert explained <= {claim for claim in verdicts if f"{claim}," in part or f"{claim} " in part}
 
 
 def test_what_the_count_of_reproduced_values_is_made_of():

@@ -11,13 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fedrepro.papers.gems import hidden_units, softmax_spaces
-from fedrepro.papers.gems.common_points import (
-    Spaces,
-    certified,
-    of_balls,
-    of_ellipsoids,
-    weighed_by_centres,
-)
+from fedrepro.papers.gems.common_points import Spaces, certified
 from fedrepro.papers.gems.hidden_units import Merging, Units, sets_of
 from fedrepro.papers.gems.softmax_spaces import (
     Bisection,
@@ -129,16 +123,6 @@ def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_larg
         assert known.radius(0, 0.0).capped
 
 
-def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
-    model = softmax()
-    whole = model.right_within(np.random.default_rng(2), 40)
-    monkeypatch.setattr(softmax_spaces, "BLOCK_FLOATS", 10 * model.logits.size)
-    parts = model.right_within(np.random.default_rng(2), 40)
-    assert parts.least.shape == whole.least.shape
-    one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
-    assert one == pytest.approx(two, abs=0.1)
-
-
 def test_fisher_information_is_the_mean_square_of_the_scores():
     model = softmax(examples=7)
     found = softmax_spaces.information(model.inputs, model.centre, np.random.default_rng(3))
@@ -241,24 +225,36 @@ def test_three_that_meet_only_in_pairs_are_refused(ellipsoids):
         assert certified(own).meet is meet
 
 
-@pytest.mark.parametrize(("where", "meet"), [(0.5, True), (1.5, False), (0.0, True)])
-def test_a_space_of_radius_0_is_its_centre(where, meet):
-    own = Spaces(np.array([[where, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
+def search_of(kind="ball"):
+    return Intersecting(kind, "descent", False, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("centres", "radii", "meet"),
+    [
+        ([[0.0, 0], [3, 4]], [2.0, 3], True),  # they touch
+        # a space of radius 0 is its centre
+        ([[0.5, 0.0], [0, 0]], [0.0, 1], True),
+        ([[1.5, 0.0], [0, 0]], [0.0, 1], False),
+        ([[0.0, 0], [0, 0]], [0.0, 1], True),
+    ],
+)
+def test_two_balls_at_their_limits(centres, radii, meet):
+    own = Spaces(np.array(centres), np.array(radii))
     found = certified(own)
     assert found.meet is meet
-    assert np.array_equal(found.point, own.centres[0])
+    assert radii[0] or np.array_equal(found.point, own.centres[0])
+    none = own._replace(empty=np.array([False, True]))
+    assert certified(none).meet is False
+    assert not none.holds(own.centres[1])
 
 
-def test_spaces_that_touch_have_a_common_point_and_an_empty_one_has_none():
-    assert certified(Spaces(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
-    own = Spaces(np.zeros((2, 3)), np.array([1.0, 0.0]), np.ones((1, 1)), np.array([False, True]))
-    assert certified(own).meet is False
-    assert not own.holds(np.zeros(3))
-
-
-@pytest.mark.parametrize("kind", [of_balls, weighed_by_centres, lambda s: of_ellipsoids(s, 0.01)])
+@pytest.mark.parametrize("kind", ["ball", "ellipsoid", "ball, weighed by centres"])
 def test_a_step_of_the_descent_follows_the_gradient(kind):
-    hinges = kind(spaces(3, 4, 5, True, 0.2))
+    own = spaces(3, 4, 5, True, 0.2)
+    hinges = search_of(kind.partition(",")[0]).printed(own)
+    if "weighed" in kind:
+        hinges = hinges._replace(scales=np.abs(own.centres))
     start = np.random.default_rng(5).normal(size=5)
     slope = [(hinges.value(start + h) - hinges.value(start - h)) / 2e-6 for h in 1e-6 * np.eye(5)]
     point, _ = hinges.descended(start, lr=1e-3, steps=1)
@@ -267,13 +263,14 @@ def test_a_step_of_the_descent_follows_the_gradient(kind):
 
 def test_the_descent_ends_in_all_balls_where_they_meet_well():
     own = Spaces(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
-    point, steps = of_balls(own).descended(np.array([5.0, 5.0]), 0.01, 1000)
-    assert (of_balls(own).value(point), own.holds(point)) == (0, True)
+    hinges = search_of().printed(own)
+    point, steps = hinges.descended(np.array([5.0, 5.0]), 0.01, 1000)
+    assert (hinges.value(point), own.holds(point)) == (0, True)
     assert 0 < steps < 1000
     # it takes no step from a point in all spaces, and stays at the centre of one ball
     for centres, radius in (([[0.0, 0], [1, 0]], 1.0), ([[0.25, -3.0]], 0.0)):
         own = Spaces(np.array(centres), np.full(len(centres), radius))
-        point, steps = of_balls(own).descended(own.mean, 0.01, 1000)
+        point, steps = search_of().descend(own)
         assert np.array_equal(point, own.mean)
         assert steps == 0 or not radius
 
@@ -282,22 +279,7 @@ GROUPINGS = ["greedy", "tuples"]
 
 
 def merged(units, radii, clusters, grouping):
-    search = Intersecting("ball", "descent", False, 0.01)
-    return Merging(0.1, 1, grouping, search).merged(units, radii, clusters)
-
-
-@given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3))
-def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
-    rng = np.random.default_rng(seed)
-    own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
-    meet = own.distances <= 2 * size
-    sets = sets_of(list(range(12)), meet, own.owners, grouping)
-    assert sorted(unit for found in sets for unit in found) == list(range(12))
-    assert all(meet[np.ix_(found, found)].all() for found in sets)
-    if grouping == "tuples":
-        assert all(len(set(own.owners[found])) == len(found) for found in sets)
-    else:
-        assert sum(len(found) > 1 for found in sets) <= 1
+    return Merging(0.1, 1, grouping, search_of()).merged(units, radii, clusters)
 
 
 @given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3), st.integers(1, 4))
@@ -308,18 +290,21 @@ def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
     radii = size * np.exp(rng.normal(size=12) / 2)
     parts = [np.arange(12)[k::clusters] for k in range(clusters)]
+    meet = own.distances <= radii[:, None] + radii
+    for part in parts:
+        sets = sets_of(part.tolist(), meet, own.owners, grouping)
+        assert sorted(unit for some in sets for unit in some) == part.tolist()
+        for some in sets:
+            assert meet[np.ix_(some, some)].all()
+            assert grouping == "greedy" or len(set(own.owners[some])) == len(some)
+        assert grouping == "tuples" or sum(len(some) > 1 for some in sets) <= 1
     found = merged(own, radii, parts, grouping)
     assert len(found.units) == found.merged + found.leftover
     nearest = np.linalg.norm(own.centres[:, None] - found.units, axis=2) - radii[:, None]
     assert nearest.min(axis=1).max() <= 1e-4  # the guarantee of section 3.2, step 3
 
 
-def test_copies_merge_and_sets_that_meet_only_in_pairs_keep_their_units():
-    centres = np.tile(np.random.default_rng(0).normal(size=(4, 5)), (3, 1))
-    own = Units(centres, np.repeat(np.arange(3), 4))
-    found = merged(own, np.zeros(12), [np.arange(12)], "tuples")  # balls are points
-    assert (found.merged, found.leftover) == (4, 0)
-    assert np.allclose(found.units, centres[:4])
+def test_sets_that_meet_only_in_pairs_keep_their_units():
     parts = [np.arange(3), np.arange(0)]  # an empty cluster adds nothing
     found = merged(Units(TRIANGLE, np.arange(3)), np.full(3, 0.95), parts, "greedy")
     assert (found.merged, found.leftover, found.refused) == (0, 3, 1)

@@ -35,11 +35,3 @@ def test_recorded_numbers_are_means_of_the_last_ten_rounds(key):
         assert np.ptp(last["round"]) == len(last) - 1 == 9
         of_all = last["value"].mean() if row.metric == "accuracy" else last["value"].std(ddof=1)
         assert row.mean == pytest.approx(of_all, rel=1e-9)
-
-
-def test_with_a_hundred_clients_only_the_last_round_is_there():
-    rounds = of_rounds("iid-hundred")
-    for row in recorded("iid-hundred", "accuracy").itertuples():
-        last = rounds[row.setting].tail(3)
-        assert last["round"].tolist() == [488, 498, 500]
-        assert row.mean == pytest.approx(last["value"].iloc[-1], rel=1e-9)

@@ -17,7 +17,6 @@ from fedrepro.papers.p2p.methods.variational_consensus import (
     consensus,
     deviation_of,
     heard,
-    mean_of_means,
     spread_of,
 )
 from fedrepro.training.loss_terms import GaussianPrior, with_prior
@@ -65,16 +64,6 @@ def test_consensus_is_the_normalised_geometric_mean_of_spreads_that_are_inverse(
         assert np.allclose(log(means[node], deviations[node]), geometric, rtol=1e-10, atol=1e-9)
     deviation = np.geomspace(1e-12, 30, 50)
     assert np.allclose(deviation_of(spread_of(deviation)), deviation, rtol=1e-12)
-
-
-def test_who_knows_more_counts_more_but_not_among_plain_means():
-    mean, deviation = np.array([[0.0], [1.0]]), np.array([[0.01], [1.0]])
-    even = np.full((2, 2), 0.5)
-    assert consensus(even, mean, deviation)[0].max() < 1e-3
-    assert mean_of_means(even, mean, deviation)[0].tolist() == [[0.5], [0.5]]
-    assert mean_of_means(UNEVEN, mean, deviation)[0].tolist() == [[0.75], [0.6]]
-    two = (consensus(UNEVEN, mean, deviation)[1], mean_of_means(UNEVEN, mean, deviation)[1])
-    assert np.array_equal(*two)
 
 
 @pytest.fixture(scope="module")

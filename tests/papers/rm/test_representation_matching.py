@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -21,9 +20,8 @@ from torch.nn import functional
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching, _centred
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
@@ -95,19 +93,6 @@ def test_clients_descend_on_the_loss_of_equation_1(name, path, values):
     found = train(net, examples, tasks, given, start, **how)
     extra = loss_of(net, *FORMS[name], 0.3, **values)
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
-
-
-@pytest.mark.parametrize("size", [(2, 3), (3, 2), (4, 3), (3, 4), (5, 1), (1, 5), (3, 3)])
-def test_images_are_cut_or_filled_around_their_middle(size):
-    """To 3 rows and columns: what is cut or filled is the same on both sides, or one more after."""
-    value = torch.arange(1, 1 + math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
-    found = _centred(value, (1, 3, 3))[0, 0].numpy()
-    wanted = np.zeros((3, 3))
-    for i, j in np.ndindex(*size):
-        row, column = i + (3 - size[0]) // 2, j + (3 - size[1]) // 2
-        if 0 <= row < 3 and 0 <= column < 3:
-            wanted[row, column] = value[0, 0, i, j]
-    assert (found == wanted).all()
 
 
 CLASSES, EXAMPLES = 7, 23
@@ -201,20 +186,6 @@ def test_networks_are_matched_by_compiled_steps(token, shape):
     assert not chosen(net, "cpu", (matching, matching))
 
 
-def test_what_is_not_finite_shows():
-    token, shape = NETWORKS["keywords"]
-    net, terms = network_of(parse_token("model", token), shape, CLASSES), [TERMS["above"]]
-    start, private = (
-        {key: v[None] for key, v in drawn.items()}
-        for drawn in (net.initial(RngKey(0), 0.1, 0.1, "fan_in"), terms[0].initial(net, RngKey(0)))
-    )
-    private["match0_weight"][0, 0, 0, 0, 0] = np.nan
-    inputs = torch.rand((4, int(np.prod(shape))), generator=torch.Generator().manual_seed(0))
-    examples, tasks = Examples(inputs, torch.arange(4)), [Task(np.arange(4), RngKey(0, 0, 0))]
-    how = {"terms": terms, "private": private, "path": "compiled"}
-    assert not train(net, examples, tasks, procedure(batch_size=4), start, **how).finite.any()
-
-
 def digests():
     """Of both dtypes; kernels are laid down in rows of one vector, and in rows of many."""
     token, shape = NETWORKS["wide"]
@@ -249,29 +220,6 @@ def test_narrow_vectors_give_the_same_bytes():
     words = [sys.executable, __file__]
     found = subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True)
     assert json.loads(found.stdout) == STORED
-
-
-@pytest.mark.parametrize("convolution", ["grouped", "unfolded"])
-def test_pooling_before_a_relu_changes_no_byte(convolution):
-    net = network_of(parse_token("model", "cnn+hidden~7"), (1, 8, 8), 3)
-    rng = torch.Generator().manual_seed(0)
-    tensors = {
-        name: torch.randn((1, *shape), generator=rng).div_(4).requires_grad_()
-        for name, shape in net.shapes.items()
-    }
-    x = torch.randn((1, 5, *net.shape), generator=rng)
-
-    def through(layers):
-        run, out = Pass(convolution, keep=True), x
-        run.record(out)
-        for layer, names in layers:
-            out = layer.forward({local: tensors[name] for local, name in names.items()}, out, run)
-        run.record(out)
-        return [out, *torch.autograd.grad(out.square().sum(), list(tensors.values()))]
-
-    written = [(layer, names) for layer, _, names in net.places]
-    assert [layer for layer, _ in written] != [layer for layer, _ in net.evaluated]
-    assert all(map(torch.equal, through(written), through(net.evaluated)))
 
 
 if __name__ == "__main__":

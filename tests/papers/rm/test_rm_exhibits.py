@@ -72,16 +72,6 @@ def test_lines_are_means_and_dots_are_what_trials_drew():
         assert dots == [float(value) for text in drew for value in text.split()]
 
 
-def test_what_cannot_be_drawn_so_is_a_sentence():
-    many = {f"{n}": {"label": f"case {n} a"} for n in range(11)}
-    for key, value, sentence in (
-        ("sweep", {"partition.clients": [2, 4]}, "against rounds, and clients varies"),
-        ("cases", many, "cases"),
-    ):
-        with pytest.raises(FedreproError, match=sentence):
-            small(**{"methods": ADAPTIVE, **SETTINGS, key: value})
-
-
 FLAT = told("rm")
 
 

@@ -35,7 +35,6 @@ DIRICHLET_01 = validating_partition("dirichlet", alpha=0.1, balance=True)
 TWO_LABELS = validating_partition("labels_each", each=2)
 FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
-
 BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
@@ -176,11 +175,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table with the experiments of FedFisher's paper, of five clients.
-
-    `point` ends its title; `case` and Dirichlet's `alpha` are of its scenario; `on` are tables
-    whose entries it takes over.
-    """
+    """Return a table with FedFisher's experiments, of five clients, based on the tables `on`."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         OF_OTHERS,
@@ -248,11 +243,9 @@ PARTS_1["1-perceptron"] = exhibit(
     caption=TEN_CLIENTS,
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    quick={
-        "headline": True,
-        "model": SMALL_PERCEPTRON,
-        "cases": {"perceptron": {"partition": FEWER_VALIDATE}},
-    },
+    quick=exhibit(
+        headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
+    ),
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
     OF_OTHERS,
@@ -297,43 +290,10 @@ PARTS_1["1-cifar10-network"] = exhibit(
 )
 
 
-def methods_in_rounds(
-    proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
-) -> list[Entry]:
-    """Return the entries of two bounds, best client and pooled training, and of methods in rounds.
-
-    The arguments are the values to try: of FedProx's `proximal`, FedAdam's `server_lr`, and of
-    FedDyn's parameters, by name.
-    """
-    return [
-        BEST_CLIENT,
-        POOLED,
-        component("fedavg", "FedAvg"),
-        chosen("fedavg", "FedProx", proximal=proximal),
-        chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
-        chosen("fedadam", "FedAdam", server_lr=adam_lr),
-        chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
-        component("fednova", "FedNova"),
-        chosen("feddyn", "FedDyn", **feddyn),
-    ]
-
-
 # The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
 # exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
-FEWER_ROUNDS = exhibit(
-    partition=FEWER_VALIDATE,
-    sweep={"partition.clients": [4]},
-    training={"epochs": 12, "lr": 0.02},
-    cases={
-        "one": {"parameters": {"epochs": 12}},
-        "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
-        "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
-    },
-    parameters={"rounds": 12, "batch_size": 1000},
-    methods=methods_in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
-)
 ROUNDS = exhibit(
-    scales=["quick", "paper"],
+    scales=["paper"],
     # fixed before the first number was read: three, and two more, whatever these showed
     trials=5,
     title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
@@ -343,7 +303,17 @@ ROUNDS = exhibit(
     training={"epochs": 20},
     partition=DIRICHLET_01,
     parameters={"fraction": 1.0},
-    methods=methods_in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
+    methods=[
+        BEST_CLIENT,
+        POOLED,
+        component("fedavg", "FedAvg"),
+        chosen("fedavg", "FedProx", proximal=[0.001, 0.01, 0.1, 1.0]),
+        chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
+        chosen("fedadam", "FedAdam", server_lr=[0.001, 0.01, 0.1]),
+        chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
+        component("fednova", "FedNova"),
+        chosen("feddyn", "FedDyn", settings="grid"),
+    ],
     cases={
         "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
         "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
@@ -356,5 +326,4 @@ ROUNDS = exhibit(
             validation examples. FedDyn's server overshoots in its first round; its paper
             reports the mean of the clients beside it.""",
     ],
-    quick=FEWER_ROUNDS,
 )

@@ -32,8 +32,8 @@ SHRINK = 0.1
 class Spaces(NamedTuple):
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
-    centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls. empty: (K,), which sets contain no point at all; by default none.
+    centres: c, (K, d). radii: r, (K,). shapes: s, (K, d), or (1, 1) for balls. empty: (K,), which
+    sets contain no point at all.
     """
 
     centres: Array
@@ -42,8 +42,7 @@ class Spaces(NamedTuple):
     empty: npt.NDArray[np.bool_] = np.zeros(1, bool)
 
     @property
-    def mean(self) -> Array:
-        """Return the mean of the centres, where gradient descent starts: (d,)."""
+    def mean(self) -> Array:  # of the centres, where gradient descent starts: (d,)
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
@@ -70,10 +69,9 @@ class Hinges(NamedTuple):
         return float(np.maximum(lengths - self.margins, 0).sum())
 
     def descended(self, start: Array, lr: float, steps: int) -> tuple[Array, int]:
-        """Descend from `start` (d,) with step size `lr` until the sum of terms is 0.
+        """Descend from `start` (d,) with step size `lr` until all terms are 0.
 
-        Returns (last point, steps taken: at most `steps`). A term that is 0 has gradient 0.
-        Source: GEMS, section 3.1.
+        Returns (last point, steps taken: at most `steps`). Source: GEMS, section 3.1.
         """
         point = np.array(start, np.float64)
         for done in range(steps):
@@ -88,34 +86,12 @@ class Hinges(NamedTuple):
         return point, steps
 
 
-def of_balls(spaces: Spaces) -> Hinges:
-    """Return sum_k max(0, |w - c_k| - r_k). Source: GEMS, eq. (2)."""
-    return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
-
-
-def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """Return sum_k max(0, |(w - c_k) / r_k| - 1), with r_k, a radius for each axis.
-
-    Radii below `thinnest` are replaced by it. Source: GEMS, eq. (2) with (4); the authors' code.
-    """
-    radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
-    return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
-
-
-def weighed_by_centres(spaces: Spaces) -> Hinges:
-    """Return sum_k max(0, |c_k (w - c_k)| - r_k), as in the authors' code.
-
-    The factor c_k is a mistake that GEMS, eq. (2), does not have; the code's numbers need it.
-    """
-    return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
-
-
 class Certificate(NamedTuple):
     """Whether K spaces have a common point, with the proof.
 
-    meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
-    proven. point: its largest distance from a centre, in radii, is least. largest, smallest: bounds
-    on the factor on all radii with which the spaces just meet. weights: (K,), prove `smallest`.
+    meet: None if neither is proven. point: (d,), its largest distance from a centre, in radii, is
+    least; in all spaces if they meet. largest, smallest: bounds on the factor on all radii with
+    which the spaces just meet. weights: (K,), prove `smallest`.
     """
 
     meet: bool | None
@@ -128,9 +104,9 @@ class Certificate(NamedTuple):
 def certified(spaces: Spaces) -> Certificate:
     """Prove whether K spaces have a common point, and find the deepest point.
 
-    An empty space meets no other. If a space has radius 0, only its centre can be the common point.
-    Else Newton's method maximises the lower bound g(x) on t² plus the barrier tau sum_k log x_k on
-    the simplex, for ever smaller tau, until both bounds differ by at most GAP.
+    If a space has radius 0, only its centre can be the common point. Else Newton's method maximises
+    the lower bound g(x) on t² plus the barrier tau sum_k log x_k on the simplex, for ever smaller
+    tau, until both bounds differ by at most GAP.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -181,10 +157,9 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on t^2, the least squared factor on all radii with which K spaces meet.
+    """Bounds, high and low, on t^2.
 
-    weights: x, (K,), on the simplex. point: w, (d,), minimises sum_k x_k q_k; values: q_k, squared
-    distances in radii. apart: w - centre, (K, d). high, low: the bounds.
+    weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k.
     """
 
     weights: Array

@@ -6,7 +6,6 @@ outputs only grows, so a direction that is good enough at a radius is so at all 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,11 +19,15 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.unit_fusion import k_means
-from fedrepro.papers.gems import softmax_spaces
 from fedrepro.papers.gems.common_points import Array, Spaces, certified
-from fedrepro.papers.gems.softmax_spaces import Bisection, Floats, Intersecting, Radius, bisected
-
-log = logging.getLogger(__name__)
+from fedrepro.papers.gems.softmax_spaces import (
+    Bisection,
+    Floats,
+    Intersecting,
+    Radius,
+    bisected,
+    with_ones,
+)
 
 Deviation = Literal["outside", "inside"]
 Ints = npt.NDArray[np.int64]
@@ -50,7 +53,7 @@ def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
     """Draw `points` random directions; return pre-activations' changes along them: (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
-    return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
+    return np.asarray(normals @ with_ones(layer.inputs).T)
 
 
 def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
@@ -80,12 +83,11 @@ class Units:
 def sets_of(
     members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints, grouping: str
 ) -> list[list[int]]:
-    """Form sets of units of a cluster, `members`, whose balls intersect in pairs.
+    """Form sets of units of a cluster, `members`, whose balls intersect in pairs: `meet` (N, N).
 
-    A set starts with the first unit that is left, and each unit is added whose ball meets those of
-    all in the set; `meet` (N, N) says which do. With `grouping` "greedy" one set is formed and
-    others stay alone, as in the authors' code; with "tuples" sets are of different clients' units
-    (`owners`), until none is left. Source: GEMS, section 3.2, step 3.
+    A set starts with the first unit that is left, and each unit is added that meets all in the set.
+    With `grouping` "greedy" one set is formed and others stay alone, as in the authors' code; with
+    "tuples" sets are of different clients' units (`owners`). Source: GEMS, section 3.2, step 3.
     """
     left, sets = list(members), list[list[int]]()
     tuples = grouping == "tuples"
@@ -102,8 +104,8 @@ def sets_of(
 class Merged(NamedTuple):
     """The units of a layer that all clients share: (A, d), cluster after cluster.
 
-    merged: how many replace several units. leftover: how many are a client's own. refused: number
-    of sets of units whose balls intersect in pairs but have no common point.
+    merged: how many replace several units. leftover: how many are a client's own. refused: sets
+    whose balls intersect in pairs but have no common point.
     """
 
     units: Array
@@ -116,10 +118,9 @@ class Merged(NamedTuple):
 class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
-    A unit's ball has the weights that hardly change its outputs. rngs: the clients' random keys.
-    draws: "shared" directions for every radius, or "fresh" ones. deviation: whether a change on n
-    examples is divided by n ("outside") or sqrt(n). layer: its number, from 0. known: radii so far,
-    by epsilon. grouped: clusters so far, by how many there are.
+    rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
+    deviation: whether a change on n examples is divided by n ("outside") or sqrt(n). layer: its
+    number, from 0. known: radii by epsilon. grouped: clusters by how many there are.
     """
 
     clients: Sequence[HiddenUnits]
@@ -141,22 +142,11 @@ class LayerSpaces:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
             clients = range(len(self.clients))
-            radii = [radius for j in clients for radius in self._searched(j, epsilon)]
-            self.known[epsilon] = radii
-            if capped := sum(radius.capped for radius in radii):
-                log.warning(
-                    "%d balls of units of hidden layer %d reach r_max, %g, at epsilon_hidden %g: "
-                    "every unit that was tried is good enough, so their radii say nothing",
-                    *(capped, self.layer + 1, self.search.r_max, epsilon),
-                )
+            self.known[epsilon] = [radius for j in clients for radius in self._searched(j, epsilon)]
         return self.known[epsilon]
 
     def _searched(self, client: int, epsilon: float) -> list[Radius]:
-        """Search the radius of the ball of each unit of `client`, for a deviation up to `epsilon`.
-
-        The deviation is |change of the unit's outputs on n examples| / n, as printed, or, if
-        `deviation` is "inside", / sqrt(n). Source: GEMS, eq. (3).
-        """
+        """Search the radius of the ball of each unit of `client`: GEMS, eq. (3)."""
         layer, points = self.clients[client], self.search.points
         examples = len(layer.inputs)
         most = epsilon * (examples if self.deviation == "outside" else examples**0.5)
@@ -176,15 +166,10 @@ class LayerSpaces:
 
             return bisected(good_enough, self.search)
 
-        return [
-            radius_of(unit) for unit in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T
-        ]
+        return list(map(radius_of, (with_ones(layer.inputs) @ layer.units).T))
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units by k-means of weights and biases; return units' indices.
-
-        Only units of one cluster may be merged. Raises FedreproError for fewer units than clusters.
-        """
+        """Cluster all clients' units by k-means of weights and biases; return units' indices."""
         units = len(self.units.centres)
         if count > units:
             raise FedreproError(
@@ -202,8 +187,8 @@ class LayerSpaces:
 class Merging:
     """How the units of a layer are merged, within a number of clusters.
 
-    epsilon: how far a unit's outputs may change in its ball. grouping: how sets are formed,
-    "greedy" or "tuples" of different clients' units. search: how a point in all balls is found.
+    epsilon: how far a unit's outputs may change in its ball. grouping: see `sets_of`. search: how a
+    point in all balls is found.
     """
 
     epsilon: float
@@ -214,8 +199,8 @@ class Merging:
     def joined(self, balls: Spaces) -> Array | None:
         """Find a unit that replaces several: a point (d,) in all their balls, or None.
 
-        It is where descent ends (always, with `as_published`), or the deepest point if `search`
-        asks for that or the descent ends outside.
+        It is where the descent ends, if `search` asks for that and it lies inside (always, with
+        `as_published`); else the deepest point.
         """
         if self.search.as_published or self.search.point == "descent":
             point, _ = self.search.descend(balls)
@@ -243,7 +228,7 @@ class Merging:
         return Merged(layer, common, len(layer) - common, refused)
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
+        """Merge all clients' units in a hidden layer, `spaces`; return their common layer.
 
         Raises FedreproError if clusters exceed units, or `as_published` drops the only cluster.
         """
@@ -263,7 +248,7 @@ class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging, by tensor, (1, *shape).
 
     inputs: each client's outputs of the top hidden layer on validation examples, (n, A). heads:
-    each client's output layer, (A + 1, K), biases last. diagnostics: counts of units by name.
+    each client's output layer, (A + 1, K), biases last.
     """
 
     tensors: dict[str, np.ndarray]
@@ -281,12 +266,11 @@ def common_layers(
     rng: RngKey,
     instead: Callable[[LayerSpaces, Merged], Merged] | None = None,
 ) -> CommonLayers:
-    """Merge the clients' hidden layers one by one from the lowest, and retrain the layers above.
+    """Merge the clients' `depth` hidden layers one by one from the `lowest`.
 
-    `lowest` has all clients' units of the lowest of `depth` hidden layers. `trained` is called with
-    the merged layers' tensors and the number of the top one; clients train the layers above, whose
-    tensors it returns, (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged
-    layer) to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
+    `trained` maps (the merged layers' tensors, number of the top one) to the layers above, which
+    clients train: (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged layer)
+    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -318,10 +302,7 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
-    """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
-
-    `tensors` are all clients' networks by name, (J, *shape); they must have biases.
-    """
+    """Return each client's lowest layer in `tensors` (J, *shape), as a matrix (D + 1, K)."""
     if "bias0" not in tensors:
         raise FedreproError(
             "GEMS merges units with their biases, and these networks have no biases: train them "

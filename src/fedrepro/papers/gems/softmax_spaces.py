@@ -8,7 +8,6 @@ radii from Fisher information. Source: GEMS, algorithm 2 and appendix A.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,9 +18,7 @@ import numpy.typing as npt
 
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.papers.gems import common_points
-
-log = logging.getLogger(__name__)
+from fedrepro.papers.gems.common_points import Array, Hinges, Spaces, certified
 
 Floats = npt.NDArray[np.float32]
 
@@ -52,8 +49,7 @@ for number, name in enumerate(RADII, start=1):
     METRICS[name] = Metric(f"radius of the space of client {number}", "L2", 0, None, 0)
 
 
-@dataclass(frozen=True)
-class Bisection:
+class Bisection(NamedTuple):
     """The settings of a space's radius search: largest, precision, models drawn at each radius."""
 
     r_max: float = 4000.0
@@ -62,10 +58,7 @@ class Bisection:
 
 
 class Radius(NamedTuple):
-    """The radius of a space.
-
-    empty: the centre itself is not good enough. capped: all tested radii were good enough.
-    """
+    """A space's radius; `empty` if its centre is not good enough, `capped` if all radii were."""
 
     value: float
     empty: bool = False
@@ -73,10 +66,7 @@ class Radius(NamedTuple):
 
 
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
-    """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
-
-    The result is the lower end of the last interval, which passed; the paper does not say which.
-    """
+    """Find by bisection the largest tested radius that is good enough: GEMS, Algorithm 2."""
     low, high = 0.0, search.r_max
     while high - low > search.delta:
         middle = (low + high) / 2
@@ -91,8 +81,7 @@ def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
 
 def with_ones(inputs: Floats) -> Floats:
     """Append to `inputs` (n, D) a column of ones, which the biases multiply: (n, D + 1)."""
-    ones = np.ones((len(inputs), 1), np.float32)
-    return np.hstack([inputs, ones]).astype(np.float32, copy=False)
+    return np.pad(inputs.astype(np.float32, copy=False), ((0, 0), (0, 1)), constant_values=1)
 
 
 class RightWithin(NamedTuple):
@@ -109,10 +98,9 @@ class RightWithin(NamedTuple):
 
 @dataclass(frozen=True)
 class Softmax:
-    """A client's softmax model, and examples on which models near it are evaluated.
+    """A client's softmax model, its space's `centre` (D + 1, K), and examples to evaluate it on.
 
-    inputs: (n, D); labels: int64 (n,); centre: the model, (D + 1, K). shape: relative radii of an
-    ellipsoid around it, (D + 1, K), or ones, (1, 1), for a ball.
+    inputs: (n, D). labels: int64 (n,). shape: relative radii of an ellipsoid, (D + 1, K), or BALL.
     """
 
     inputs: Floats
@@ -134,19 +122,16 @@ class Softmax:
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int) -> RightWithin:
-        """Draw `points` random directions; find at which distances along each an example is right.
-
-        Directions are shape * g / |g| with g standard normal. Source: GEMS, Algorithm 2, line 6,
-        and appendix A.
-        """
+        """Draw `points` random directions; find how far along each examples are right."""
         parts = self.blocks(rng, points, points)
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
         """Yield `right_within` of at most `most` directions at a time.
 
-        At distance R an example of class y is right if z_k + R d_k <= z_y + R d_y for all classes
-        k, where z are the logits and d is what a step of length 1 adds to them.
+        Directions are shape * g / |g| with g standard normal. At distance R an example of class y
+        is right if z_k + R d_k <= z_y + R d_y for all classes k, where z are the logits and d is
+        what a step of length 1 adds to them. Source: GEMS, Algorithm 2, line 6, and appendix A.
         """
         rows, classes = self.centre.shape
         block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
@@ -174,9 +159,9 @@ class Softmax:
     def proven_radius(self, accuracy: float) -> float:
         """Compute a radius within which every model provably has this `accuracy`.
 
-        By the Cauchy-Schwarz inequality, a move of length R changes the gap between two logits by
-        at most R |x|, with x measured in the radii of both classes. So each example stays right up
-        to a distance of its own, and the result is the distance that enough examples reach.
+        A move of length R changes the gap between two logits by at most R |x|, with x measured in
+        the radii of both classes. So each example stays right up to a distance of its own, and the
+        result is the distance that enough examples reach.
         """
         squares = self.with_ones.astype(np.float64) ** 2
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
@@ -195,9 +180,8 @@ class Softmax:
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
     """Compute the Fisher information of each weight of a softmax model, for ellipsoids' radii.
 
-    It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
-    for each example, as in the authors' code. `inputs` are examples x (n, D), `centre` is the
-    model (D + 1, K), biases last; the result is (D + 1, K). Source: GEMS, appendix A.
+    It is F_i = mean over `inputs` x (n, D) of (d log p(y | x) / d w_i)^2, with y drawn from the
+    model `centre` (D + 1, K) once for each, as in the authors' code. Source: GEMS, appendix A.
     """
     x = with_ones(inputs).astype(np.float64)
     logits = x @ centre
@@ -227,16 +211,23 @@ class Intersecting:
     as_published: bool
     delta: float
 
-    def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the objective that the paper prints, which is 0 where all `spaces` meet."""
-        if self.kind == "ball":
-            return common_points.of_balls(spaces)
-        return common_points.of_ellipsoids(spaces, self.delta)
+    def printed(self, spaces: Spaces) -> Hinges:
+        """Return the objective that the paper prints, which is 0 where all `spaces` meet.
 
-    def descend(self, spaces: common_points.Spaces) -> tuple[common_points.Array, int]:
+        Of balls it is sum_k max(0, |w - c_k| - r_k), and of ellipsoids sum_k max(0, |(w - c_k) /
+        r_k| - 1) with a radius, at least `delta`, for each axis. Source: GEMS, eq. (2) and (4).
+        """
+        if self.kind == "ball":
+            return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
+        radii = np.maximum(spaces.radii, self.delta)[:, None] * spaces.shapes
+        return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
+
+    def descend(self, spaces: Spaces) -> tuple[Array, int]:
         """Descend from the mean of the centres towards `spaces`; return the point and the steps."""
-        weighed = self.as_published and self.kind == "ball"
-        hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
+        hinges = self.printed(spaces)
+        if self.as_published and self.kind == "ball":
+            # a mistake that equation (2) does not have: sum_k max(0, |c_k (w - c_k)| - r_k)
+            hinges = hinges._replace(scales=np.abs(spaces.centres))
         return hinges.descended(spaces.mean, *DESCENTS[self.kind])
 
 
@@ -244,9 +235,8 @@ class Intersecting:
 class GoodEnough:
     """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
 
-    rngs: the clients' random keys. draws: "shared", equal random directions for every radius, or
-    "fresh". radii: "drawn", tested on random models, or "proven". known: radii so far, by client
-    and required accuracy.
+    rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
+    radii: "drawn", tested on random models, or "proven". known: radii by client and accuracy.
     """
 
     models: Sequence[Softmax]
@@ -259,8 +249,10 @@ class GoodEnough:
     @cached_property
     def shared(self) -> list[RightWithin]:
         """Find for each client, along directions drawn once, where its examples are right."""
-        of, points = self._directions, self.search.points
-        return [model.right_within(of(j), points) for j, model in enumerate(self.models)]
+        return [
+            model.right_within(self._directions(j), self.search.points)
+            for j, model in enumerate(self.models)
+        ]
 
     def _directions(self, client: int) -> np.random.Generator:
         return self.rngs[client].stream("gems-directions")
@@ -269,12 +261,6 @@ class GoodEnough:
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
-            if self.known[key].capped:
-                log.warning(
-                    "the space of client %d with accuracy %g reaches r_max, %g: every model that "
-                    "was tried is good enough, so its radius says nothing",
-                    *(*key, self.search.r_max),
-                )
         return self.known[key]
 
     def _searched(self, client: int, accuracy: float) -> Radius:
@@ -294,19 +280,19 @@ class GoodEnough:
 
     def common(
         self, accuracies: Sequence[float], search: Intersecting
-    ) -> tuple[common_points.Array, dict[str, float]]:
+    ) -> tuple[Array, dict[str, float]]:
         """Find a model (D + 1, K) in the spaces of all clients, whose `accuracies` may differ.
 
         Returns it, and metrics by name, such as "clients_met" and "descent_steps".
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
-        spaces = common_points.Spaces(
+        spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.value for radius in radii]),
             np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.empty for radius in radii]),
         )
-        (reached, steps), proof = search.descend(spaces), common_points.certified(spaces)
+        (reached, steps), proof = search.descend(spaces), certified(spaces)
         point = reached if search.point == "descent" else proof.point
         common_model = point.reshape(self.models[0].centre.shape)
         own = [model.accuracy_of(common_model) for model in self.models]

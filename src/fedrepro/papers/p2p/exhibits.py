@@ -33,19 +33,15 @@ FOUR_CASES: Cases = {
     "unbalanced": {"label": "unbalanced", "partition": LISTS_UNBALANCED, "graph": LEANING},
 }
 LEARNING_NOTES = [
-    """Not in the paper: optimiser and step size, batches, minibatches between exchanges, epochs,
-        the prior, the spread at the start, W for i.i.d. halves, which belief is measured. Adam
-        0.001 with batches of 128, three minibatches between exchanges, as many at each node, 40
-        epochs of half of the data, weights from one start with a spread of 0.015, prior N(0, 1),
-        and W of one half, where an exhibit does not vary them. They came from a search on
-        validation examples with one seed, which looked for nearness to the printed numbers.""",
+    """The settings that the paper does not give, of optimiser, batches, exchanges, epochs, prior,
+        spread and W for i.i.d. halves, came from a search on validation examples with one seed,
+        which looked for nearness to the printed numbers.""",
     """Verdicts go by the belief before consensus, the only one that fits what the paper says of
         figure 4; the belief after it, from which algorithm 1 declares, stands beside.""",
     """Examples are used again in every epoch beside a prior that has seen them already, as the
         paper's algorithm 1 with Bayes by backprop does when it is run for several epochs.""",
-    """A prediction averages 10 draws of the weights, 5 along curves. Single rounds of case (a)
-        scatter by points: what is compared is the mean over the last five measured rounds, and
-        accuracy_scatter in the csv is their standard deviation.""",
+    """Single rounds of case (a) scatter by points: what is compared is the mean over the last five
+        measured rounds, and accuracy_scatter in the csv is their standard deviation.""",
 ]
 
 
@@ -113,9 +109,8 @@ exhibits["table-accuracy"] = exhibit(
     title="Accuracy on Fashion-MNIST of two nodes, alone and on a graph",
     place="section 5.2.2, text",
     caption="""Test accuracy in percent of nodes that train alone, of nodes on a graph by what they
-        believe before and after they hear their neighbour, and of one that has all data. Of nodes
-        on a graph the mean over the last five measured rounds. Means over trials, with one standard
-        deviation.""",
+        believe before and after they hear their neighbour, over the last five measured rounds, and
+        of one that has all data. Means over trials, with one standard deviation.""",
     methods=[ALONE_1, ALONE_2, *ON_A_GRAPH, ALL_DATA],
     cases=FOUR_CASES,
     paper={"cases": {"iid": {"trials": 10}}},
@@ -127,10 +122,12 @@ LEVEL_LINES = [with_changes(one, reference=True) for one in (ALONE_1, ALONE_2)]
 OF_2 = """Test accuracy of both nodes as they exchange beliefs, before and after they hear each
     other; node 1 has the classes 0 to 7, node 2 has 8 and 9. Level lines are nodes alone, and one
     with all data. Lines are means over trials, bands one standard deviation."""
-OF_3A = "As figure 2, where node 1 has the classes 0 to 4 and node 2 has 5 to 9."
-OF_3B = """As figure 2, where node 1 has the classes 0, 2, 3, 4 and 6, which look alike, and node 2
-    the others."""
-for figure, case, caption in (("2", "unbalanced", OF_2), ("3a", "a", OF_3A), ("3b", "b", OF_3B)):
+HELD = {
+    "a": "Node 1 has the classes 0 to 4, node 2 has 5 to 9.",
+    "b": "Node 1 has the classes 0, 2, 3, 4 and 6, node 2 the others.",
+}
+OF_3 = [(f"3{case}", case, f"As figure 2. {held}") for case, held in HELD.items()]
+for figure, case, caption in (("2", "unbalanced", OF_2), *OF_3):
     exhibits[f"figure-{figure}"] = exhibit(
         ON_GRAPHS[case],
         drawing="accuracy-against-rounds",
@@ -145,10 +142,6 @@ LOOKALIKES = {
     "0, 2, 3, 4 or 6": [0, 2, 3, 4, 6],
     "other than 6": [0, 1, 2, 3, 4, 5, 7, 8, 9],
     "5, 7, 8 or 9": [5, 7, 8, 9],
-}
-HELD = {
-    "a": "Node 1 has the classes 0 to 4, node 2 has 5 to 9.",
-    "b": "Node 1 has the classes 0, 2, 3, 4 and 6, node 2 the others.",
 }
 for figure, (case, node) in zip(("4a", "4b", "4c", "4d"), product(HELD, (1, 2)), strict=True):
     exhibits[f"figure-{figure}"] = exhibit(
@@ -165,121 +158,82 @@ for figure, (case, node) in zip(("4a", "4b", "4c", "4d"), product(HELD, (1, 2)),
     )
 
 # minibatches between two exchanges; an epoch of half of the data has 234
-EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "epoch": "an epoch"}
-
-
-def exchanging(every: str, case: Entry) -> Entry:
-    """Return `case` for 20 epochs, with exchanges after `every` minibatches, or "epoch"."""
-    steps = 234 if every == "epoch" else int(every)
-    lasts = lasting(20 * 234 // steps, 234 // steps, steps=steps)
-    return {**case, "label": f"{case['label']}, {EXCHANGES[every]}", **lasts}
-
-
-def small_exchanges(*runs: Entry) -> ExhibitData:
-    """Return a test run's cases: `runs` for exchanges after 1, 3 and 10 steps, and an epoch."""
-    each = list(zip(EXCHANGES, runs, strict=True))
-    cases = {f"{case}_{every}": run for case in ("a", "unbalanced") for every, run in each}
-    return exhibit(parameters={}, cases=cases)
-
-
-EPOCHS = lasting(10, 1, steps=44), lasting(5, 1, steps=44)  # of half of the digits
-QUICK_EXCHANGES = small_exchanges(lasting(440, 22), lasting(147, 7), lasting(44, 2), EPOCHS[0])
-TINY_EXCHANGES = small_exchanges(lasting(20, 2), lasting(14, 2), lasting(5, 1), EPOCHS[1])
+EXCHANGES = {"1": (1, "1 minibatch"), "3": (3, "3 minibatches"), "10": (10, "10 minibatches")}
+EXCHANGES["epoch"] = (234, "an epoch")
 exhibits["interval"] = exhibit(
     TWO_NODES_A,
     drawing=table(["case"], ["method"]),
     title="How often nodes exchange beliefs",
-    caption="""Test accuracy in percent of both nodes, before and after they hear each other, with
-        1, 3 or 10 minibatches between two exchanges, or an epoch of half of the data; 20 epochs in
-        all, mean over the last five measured rounds.""",
+    caption="""Test accuracy in percent of both nodes, before and after they hear each other; 20
+        epochs in all, mean over the last five measured rounds.""",
     parameters={},  # every case has its own
     measure_every=1,
     trials=3,
     methods=ON_A_GRAPH,
     cases={
-        f"{case}_{every}": exchanging(every, FOUR_CASES[case])
+        f"{case}_{every}": {
+            **FOUR_CASES[case],
+            "label": f"{FOUR_CASES[case]['label']}, {words}",
+            **lasting(20 * 234 // steps, 234 // steps, steps=steps),
+        }
         for case in ("a", "unbalanced")
-        for every in EXCHANGES
+        for every, (steps, words) in EXCHANGES.items()
     },
-    quick={**QUICK, **QUICK_EXCHANGES},
-    tiny={**TINY, **TINY_EXCHANGES},
+    scales=["paper"],
 )
 exhibits["interval-bytes"] = exhibit(
     exhibits["interval"],
     drawing=table(["case"], ["method"], metric="bytes_up", split=""),
     title="What nodes send, by how often they exchange beliefs",
-    caption="""Bytes that both nodes send in the runs of the table on intervals: two floats a weight
-        along each of two edges.""",
+    caption="Bytes that both nodes send: two floats a weight along each of two edges.",
     methods=[component("variational_consensus", "both nodes")],
 )
 
 # one case an exhibit; bounds stand in claims.yaml (Q18, Q19)
-IN_TITLES = "i.i.d. halves", "case (a)", "case (b)", "unbalanced classes"
-for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
+for case, entry in FOUR_CASES.items():
     exhibits[f"spreads-{case}"] = exhibit(
         TWO_NODES,
         drawing=table(["method"], ["case"]),
-        title=f"What spreads do, {title}",
+        title=f"What spreads do, {entry['label']}",
         caption="""Test accuracy in percent of both nodes before and after they hear each other:
             consensus of beliefs as printed, the same with spreads that are put back after each
-            exchange, and plain means. Means over the last five measured rounds and over trials,
-            with one standard deviation.""",
+            exchange, and plain means. Means over the last five measured rounds and over trials.""",
         methods=[
             *both_nodes("variational_consensus", "consensus, "),
             *both_nodes("variational_consensus", "spreads held, ", spreads="held"),
             *both_nodes("consensus_of_means", "plain means, "),
         ],
-        cases={case: FOUR_CASES[case]},
+        cases={case: entry},
     )
 
 OF_5000 = exhibit(
-    TWO_NODES_A,
-    partition=with_changes(LISTS_A, validation=5000),
-    trials=1,
+    TWO_NODES_A, partition=with_changes(LISTS_A, validation=5000), trials=1, scales=["paper"]
 )
-FEW = exhibit(partition={"validation": 100})
 BY_DIVERGENCE: Entry = {"divergence": [1.0, 0.1], "show": ["divergence"]}
 exhibits["settings"] = exhibit(
     OF_5000,
     drawing=table(["method", "divergence"], ["spread"], split="server_validation"),
     title="What the spread at the start and the weight of the divergence decide",
     caption="""Accuracy in percent on 5,000 validation examples, mean of both nodes before they hear
-        each other and over the last five of 20 epochs, case (a); plain means beside the consensus
-        of beliefs. One trial.""",
+        each other and over the last five of 20 epochs, case (a). One trial.""",
     parameters={"rounds": 1560, "steps": 3},
     sweep={"model.spread": [0.007, 0.015, 0.03]},
     methods=[
         component("variational_consensus", "consensus of beliefs", **BY_DIVERGENCE),
         component("consensus_of_means", "plain means", **BY_DIVERGENCE),
     ],
-    quick=exhibit(QUICK, FEW, parameters={"rounds": 150}),
-    tiny=exhibit(TINY, FEW, trials=1),
 )
 
 SHORT, LONG = lasting(1560, 78, steps=3), lasting(6240, 312, steps=3)
 # only the lists change: the validation examples stay
 UNBALANCED = {"partition": {"lists": LISTS_UNBALANCED["lists"]}, "graph": LEANING}
 OF_256 = {"batch_size": 256}
-
-
-def small_defaults(short: Entry, long: Entry) -> Cases:
-    return {
-        "a_short": short,
-        "a_long": long,
-        "a_small": {"training": {"batch_size": 8}, **long},
-        "a_large": {"training": {"batch_size": 32}, **short},
-        "unbalanced_short": short,
-        "unbalanced_long": long,
-    }
-
-
 exhibits["defaults"] = exhibit(
     OF_5000,
     drawing=table(["case"], ["method"], split="server_validation"),
     title="What other settings than the defaults give",
     caption="""Accuracy in percent on 5,000 validation examples of both nodes before they hear each
-        other, where one setting is changed at a time; the mean over the last quarter of the run.
-        One trial.""",
+        other, where one setting is changed at a time; the mean over the last quarter.""",
     measure_every=156,
     methods=ON_A_GRAPH[:2],  # before they hear each other
     cases={
@@ -296,8 +250,6 @@ exhibits["defaults"] = exhibit(
         "unbalanced_short": {"label": "unbalanced: 20 epochs", **UNBALANCED, **SHORT},
         "unbalanced_long": {"label": "unbalanced: 80 epochs", **UNBALANCED, **LONG},
     },
-    quick=exhibit(QUICK, FEW, cases=small_defaults(lasting(150, 8), lasting(600, 30))),
-    tiny=exhibit(TINY, FEW, trials=1, cases=small_defaults(lasting(6, 1), lasting(24, 4))),
 )
 
 Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between two measurements
@@ -326,7 +278,6 @@ def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) ->
 
 TO_16: Runs = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
 TO_64: Runs = {32: (117, 59), 64: (59, 59)}
-QUICK_RUNS: Runs = {4: (75, 13), 8: (38, 7)}
 NO_GOSSIP = {"without": ["gossip SGD"]}
 OTHER_SHAPES = "star", "grid", "small_world"
 exhibits["graphs"] = exhibit(
@@ -358,29 +309,17 @@ exhibits["graphs"] = exhibit(
     notes=[
         """As many minibatches at each node, however many examples it holds; the divergence weighs
             1/N, so that all nodes together count every example once beside the prior.""",
-        """Gossip SGD averages the weights of the same network, means and spreads, with Adam; on the
-            complete graph, and on the ring of up to 16 nodes. Metropolis weights with
-            self-loops.""",
+        """Gossip SGD averages means and spreads of the same network, with Adam. Metropolis weights
+            with self-loops.""",
         "One trial: what is seen here is a hint, and no verdict rests on it.",
     ],
-    paper={
-        "cases": on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
-        | on_graphs({"ring": TO_64}, **NO_GOSSIP)
-        | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
-    },
-    quick=exhibit(
-        small(40, {}, steps=3),
-        cases=on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
-        | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
-    ),
-    tiny=exhibit(
-        small(10, {}, steps=2),
-        cases=on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}}),
-    ),
+    scales=["paper"],
+    cases=on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
+    | on_graphs({"ring": TO_64}, **NO_GOSSIP)
+    | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP),
 )
 
-# Simulations, without data or a model: linear regression with known posteriors, and theorem 1. A
-# trial is 2,000 repeats with random numbers of their own.
+# Simulations, without data or a model. A trial is 2,000 repeats with random numbers of their own.
 OF_1A = """Expected squared error of Bayesian prediction, and the variance that nodes believe their
     predictions have, as samples come in. Node 1 sees the first coordinate alone, node 2 the second,
     the central node both. Means over repeats; the dotted line is the variance of noise."""
@@ -407,10 +346,8 @@ for figure, title, caption, of_nodes in (
         ],
         notes=[
             """The paper does not say where test examples come from: both coordinates from the
-                ranges of the nodes, with noise. Their expectation is taken in closed form, so that
-                no test examples are drawn.""",
-            """The central node gets one example a step, as each node does; the paper does not say
-                how many.""",
+                ranges of the nodes, with noise. Their expectation is taken in closed form.""",
+            "The central node gets one example a step; the paper does not say how many.",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
         quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
@@ -435,10 +372,9 @@ exhibits["theorem-1"] = exhibit(
     ),
     title="How many samples theorem 1 asks for, and how many it takes",
     place="section 4, theorem 1, without an experiment in the paper",
-    caption="""Share of repeats in which any node is wrong against samples of a node, for the three
-        matrices of the paper, with the bound as printed (dotted) and mended (dashed); and the
-        samples after which at most 5 % of repeats are wrong for the first time, on graphs of N
-        nodes.""",
+    caption="""Share of repeats in which any node is wrong against samples of a node, with the bound
+        as printed (dotted) and mended (dashed); and the samples after which at most 5 % of repeats
+        are wrong for the first time, on graphs of N nodes.""",
     trials=5,
     methods=algorithm(nodes=[4, 16, 64]),
     cases={
@@ -452,16 +388,13 @@ exhibits["theorem-1"] = exhibit(
     },
     notes=[
         """The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
-            probability 0.3 or 0.7, four parameters, a uniform prior, delta 0.05. A node that
-            believes two parameters equally is wrong.""",
-        """The printed bound has the largest eigenvalue but one, by its value. Mended are the square
-            of C, the mixing of W (its computed sum in the place of 4 log N / (1 - lambda)), and the
-            two conditions that were merged.""",
+            probability 0.3 or 0.7. A node that believes two parameters equally is wrong.""",
+        """Mended are the square of C, the mixing of W (its computed sum in the place of 4 log N /
+            (1 - lambda)), and the two conditions that were merged.""",
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
-    quick={"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
-    tiny={"parameters": {"repeats": 50}, "methods": algorithm(nodes=[4, 9]), "trials": 2},
+    scales=["paper"],
 )
 
 EXHIBITS = {

@@ -28,8 +28,7 @@ class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
     Sizes (`metric`) of method `of` are compared over values of the column `over`. A size is nearly
-    best if the mean training accuracy is within `within` of the best. The divisor is the size of
-    method `to`, in the figure `to_exhibit` or the same one.
+    best if the mean training accuracy is within `within` of the best. The divisor is that of `to`.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -67,10 +66,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim that parameter `over` has more effect on a metric than those in `than`.
-
-    A parameter's effect is how far means at its values lie apart, less the largest of the others.
-    """
+    """A check of a claim that parameter `over` moves a metric more than those in `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -98,11 +94,7 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """A check of a claim on Pearson's correlation between two methods' means over trials.
-
-    There is a mean for each combination of the parameters that a figure varies. The interval is
-    Fisher's.
-    """
+    """A check of a claim on Pearson's correlation of two methods' means at a figure's points."""
 
     compared = ("with_method",)
     form: Literal["correlation"]

@@ -1,8 +1,7 @@
 """Streaming matching: the posterior of one step is the prior of the next step (PFNM, section 3.3).
 
-At each step the clients' new networks are matched to the atoms (global units) of all earlier steps
-and to each other. In natural parameters equation (10) of the supplement is a sum, so the state has
-sums for each atom, and, for equation (11), in how many steps each client had each atom.
+In natural parameters equation (10) of the supplement is a sum, so the state has sums for each atom
+(global unit), and, for equation (11), in how many steps each client had each atom.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 class Posterior:
     """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
-    layers: of each hidden layer, the lowest first, the atoms, and how often each client had each.
-    bias: mean of the output bias times its precision, (K,), which is `bias_precision`.
+    layers: atoms of each hidden layer, the lowest first. bias: mean of the output bias times its
+    precision, (K,).
     """
 
     step: int
@@ -67,13 +66,12 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[Matching, ...]]:
-    """Match the clients' networks of one more step to the atoms of earlier steps.
+    """Match the clients' networks of one more step to the atoms of earlier steps, and each other.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
-    K) are clients' shares of each class, `variances` those of noise and prior, `orders` the
-    clients' order in each pass (passes, J), for each hidden layer from the top; `rule` says when a
-    unit joins an atom. The paper's equation (11) favours no atom at the first step; with
-    `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
+    K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J), for
+    each hidden layer from the top. The paper's equation (11) favours no atom at the first step;
+    with `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
     """
     step = before.step + 1
 
@@ -93,26 +91,23 @@ def update(
     matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]
     biases = np.stack([network[-1] for network in networks])
-    remembered = map(_remembered, before.layers, reversed(matchings))
+    layers = []
+    for past, matching in zip(before.layers, reversed(matchings), strict=True):
+        new = len(matching.counts) - past.members.shape[1]
+        members = np.pad(past.members, ((0, 0), (0, new)))
+        for client, atoms in enumerate(matching.assignments):
+            members[client, atoms] += 1
+        layers.append(Past(matching.atoms, members))
     bias = before.bias + (shares * biases).sum(axis=0) / noise
     precision = before.bias_precision + shares.sum(axis=0) / noise
-    return Posterior(step, before.inputs, tuple(remembered), bias, precision), matchings
-
-
-def _remembered(past: Past, matching: Matching) -> Past:
-    """Return a layer's atoms after a step, and how often each client has had each."""
-    new = len(matching.counts) - past.members.shape[1]
-    members = np.pad(past.members, ((0, 0), (0, new)))
-    for client, atoms in enumerate(matching.assignments):
-        members[client, atoms] += 1
-    return Past(matching.atoms, members)
+    return Posterior(step, before.inputs, tuple(layers), bias, precision), matchings
 
 
 def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
     """Draw the atoms from which a client starts a layer of `width` units, `fresh` of them new.
 
-    They are drawn without replacement, in proportion to how often the client has had each, which is
-    `members`. Returns indices, ascending. Source: PFNM, supplement 4.2, streaming experiment.
+    They are drawn in proportion to how often the client has had each, `members`. Returns indices,
+    ascending. Source: PFNM, supplement 4.2.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -133,9 +128,8 @@ def start_of(
 ) -> UnitArrays:
     """Return the weights from which `client` trains in its next step: atoms plus noise.
 
-    Each hidden layer has first atoms drawn by `subsample`, connected as in the global network, and
-    then at least `fresh` units at the mean of the prior (in `variances`). Gaussian noise from
-    `stream` is added to all but the output bias. Source: PFNM, supplement 4.2.
+    Each hidden layer has first atoms drawn by `subsample`, and then at least `fresh` units at the
+    mean of the prior. Noise is added to all but the output bias. Source: PFNM, supplement 4.2.
     """
     network = posterior.network
     chosen = [
@@ -158,11 +152,8 @@ def start_of(
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
     """Return the clients with only that part of their data that arrives at number `step`, from 0.
 
-    Every client's examples are divided at random into `steps` parts of nearly equal size. The
-    division depends on seed, trial and client alone. Source: PFNM, supplement 4.2.
-
-    Raises:
-        FedreproError: a client has fewer examples than there are steps.
+    Every client's examples are divided at random into `steps` parts of nearly equal size, for all
+    rounds alike. Raises FedreproError if a client has fewer examples.
     """
 
     def part(client: int, held: int) -> np.ndarray:

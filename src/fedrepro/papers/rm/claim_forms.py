@@ -14,8 +14,7 @@ from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement
 class OverRounds(Form):
     """A check of a claim by one number from the curve of method `of` over training rounds.
 
-    `take` is "end" for its value in the last round, or "mean" for its mean over rounds (area under
-    the curve by trapezoids, divided by its length).
+    `take` is "end" for its last value, or "mean" for the area under it by trapezoids, per round.
     """
 
     form: Literal["over_rounds"]

@@ -21,7 +21,6 @@ from typing import Any
 from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
-from fedrepro.core.paper_files import paper_attribute
 from fedrepro.record.record_results import RECORD
 from fedrepro.record.recorded_numbers import LINK, RecordQuery, filled
 from fedrepro.record.site import pages
@@ -99,8 +98,7 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         if name == f"{FINDINGS}{about}.md":  # the paper's own page begins with it
             text = file.read_text(encoding="utf-8").partition("\n")[2]
             opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
-            said = paper_attribute(about, "SENTENCE") or opening
-            cards[about] = numbered(said, 0).strip()
+            cards[about] = numbered(opening, 0).strip()
             openings[about] = linked(numbered(opening, 1), file, f"papers/{about}.md", shown)
     # only a checkout has guides
     origin, claims, board = (

@@ -1,8 +1,7 @@
 """The tables and figures of the paper, one per data set, so that each is computed by itself.
 
 From the same runs, figure-3 and figure-4 show all three data sets, and in-all the six scenarios of
-tables 1 and 2. Table 10 of the paper repeats its table 3. Figure 5 is a count, in findings.md,
-which says what was chosen and why.
+tables 1 and 2. Table 10 of the paper repeats its table 3. Figure 5 is a count.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 exhibits: dict[str, ExhibitData] = {}
 
 RAW_NOTE = """What is trained on the sample alone (Raw) has 5 epochs at a step size of 0.001, as in
-    the authors' code for logistic models; for networks it has up to 50, which tuning-scope
-    shows."""
+    the authors' code for logistic models; tuning-scope has up to 50."""
 RAW = component("raw", "Raw")
 
 BY_IMAGES = exhibit(
@@ -25,8 +23,7 @@ BY_IMAGES = exhibit(
         alone (Raw). Means over five samples of each size and over trials, bands one standard
         deviation over trials.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
-    quick=exhibit(t.QUICK, sweep={"tune.examples": [100, 300, 1000]}),
-    tiny=exhibit(t.TINY, sweep={"tune.examples": [100, 1000]}),
+    scales=["paper"],
 )
 
 
@@ -42,9 +39,6 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
     return [*all_tuned(gems, tune=tune), local, with_changes(RAW, tune=slow)]
 
-
-# in small test runs digits replace the data sets
-SMALL_PANELS = {k: {**v, "cases": t.stand_ins()} for k, v in BY_IMAGES["at"].items()}
 
 # what differs on CIFAR-10 and HAM10000 in figures 3 and 4, which show all data sets
 ELSEWHERE: dict[str, Entry] = {"cifar10": {"dataset": t.CIFAR}, "ham10000": {"dataset": t.HAM}}
@@ -69,51 +63,34 @@ for figure, models, of_data, gems, layers, heads, changes in (
         parameters={},
         notes=[RAW_NOTE, *heads, *t.NOTES_OF_ALL],
         cases={data: with_changes(t.FIVE, **changes.get(data, {})) for data in of_data},
-        **SMALL_PANELS,
     )
 
-
-def balls_of_two_clients(grid: list[float]) -> list[Entry]:
-    """Return local models, average, and GEMS with all pairs from `grid` as two clients' ε."""
-    pairs: Entry = {"epsilon_first": grid, "epsilon": grid}
-    return [with_changes(t.BALLS, "GEMS", **pairs, show=[*pairs]), t.LOCAL, t.AVERAGED]
-
-
+EPSILONS = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+OF_BOTH: Entry = {"epsilon_first": EPSILONS, "epsilon": EPSILONS}  # of the two clients
 exhibits["figure-6"] = exhibit(
     drawing=component("heat-maps", split="test", sizes=False, where="common_point"),
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
-    caption="""Test accuracy of the logistic model taken from the balls of two clients with five
-        classes each, by the accuracy that a model needs to be in either; red crosses where the
-        balls have no common point in any trial, which is certified. The number below is that of
-        what the descent ends with.""",
+    caption="""Test accuracy of the logistic model with which the descent ends, by the accuracy that
+        a model needs to be in the ball of either client; red crosses where the balls provably have
+        no common point in any trial.""",
     partition={"clients": 2},
-    methods=balls_of_two_clients([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]),
-    notes=[
-        "The paper gives no grid. Here it is 0.3 to 0.9 and 0.95; 16 balls a trial serve its "
-        "64 pairs.",
-        *t.UNTUNED_NOTES,
-    ],
-    tiny={"methods": balls_of_two_clients([0.3, 0.7, 0.95])},
+    methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
+    notes=["The paper gives no grid.", *t.UNTUNED_NOTES],
+    scales=["paper"],
 )
 
-
-def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
-    return [with_changes(t.BALLS, **grid), with_changes(t.GEMS, **grid)]
-
-
+OF_SPACES: Entry = {"epsilon": [0.2, 0.4, 0.6, 0.8, 0.9, 0.95], "points": [50, 500, 5000]}
 OF_RADII = {"metric": "radius", "split": "", "best": "none"}
 exhibits["epsilon-and-p"] = exhibit(
     drawing=component("table", rows=["method", "epsilon"], columns=["points"], **OF_RADII),
     title="Radii by ε and the number of points a surface",
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
-        (ε), for so many points drawn from each surface (p). The more points, the smaller a radius
-        that all pass.""",
-    methods=balls_and_ellipsoids([0.2, 0.4, 0.6, 0.8, 0.9, 0.95], [50, 500, 5000]),
+        (ε), for so many points drawn from each surface (p).""",
+    methods=[with_changes(one, **OF_SPACES, show=[*OF_SPACES]) for one in (t.BALLS, t.GEMS)],
     notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
-    paper={"trials": 5},
-    tiny={"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])},
+    trials=5,
+    scales=["paper"],
 )
 
 RATES = [0.01, 0.001]
@@ -127,8 +104,7 @@ exhibits["tuning-scope"] = exhibit(
     place="beyond the paper; section 4.4 and the authors' code",
     caption="""Test accuracy in percent of networks of five clients after 5 epochs on 1,000 public
         images, by the step size and the layers that move; of what is trained on the images alone,
-        for 5 epochs or up to 50. The text moves the last layer, the code all but that of the
-        average, and local models at 0.001.""",
+        for 5 epochs or up to 50.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **SCOPE),
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
@@ -138,18 +114,16 @@ exhibits["tuning-scope"] = exhibit(
     paper={"trials": 5},
 )
 
-
-def at_both_points(space: Entry) -> list[Entry]:
-    return [space, with_changes(space, f"{space['label']}, deepest", point="deepest")]
-
-
-SPACES = t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH
+AT_BOTH_POINTS = [
+    with_changes(space, f"{space['label']}{end}", **point)
+    for space in (t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH)
+    for end, point in (("", {}), (", deepest", {"point": "deepest"}))
+]
 exhibits["deepest-point"] = exhibit(
     title="The point of the descent and the deepest one",
-    caption="""Test accuracy in percent of the point at which the descent ends, which is the mean of
-        the models wherever that lies in all spaces, and of the deepest one, whose largest distance
-        from a client's model, in radii, is least; two, three and five clients.""",
-    methods=[t.AVERAGED, *(one for space in SPACES for one in at_both_points(space))],
+    caption="""Test accuracy in percent of the point at which the descent ends, and of the deepest
+        one, whose largest distance from a client's model, in radii, is least.""",
+    methods=[t.AVERAGED, *AT_BOTH_POINTS],
     cases=t.NUMBERS_OF_CLIENTS,
     notes=t.UNTUNED_NOTES,
     paper={"trials": 5},
@@ -159,8 +133,7 @@ EACH_STOPS = {**t.NETWORK, "methods": [t.NEURAL_GEMS, t.NEURAL_LAST]}
 WHOLE = with_changes(t.NETWORK["training"], patience=0)
 exhibits["early-stopping"] = exhibit(
     title="What early stopping of each client does to averages",
-    caption="""Test accuracy in percent where each client stops by itself, and where all train for
-        40 epochs.""",
+    caption="Test accuracy in percent where each client stops by itself, and where none does.",
     cases={
         "logistic": {"label": "logistic, each stops"},
         "logistic-whole": {"label": "logistic, 40 epochs", "training": {"patience": 0}},
@@ -200,8 +173,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
     title="Features of CIFAR-10 by the side of the images",
     place="beyond the paper; appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
-        EfficientNet-Lite0 at several sizes of the images. The exhibits have 40, which was picked by
-        these accuracies.""",
+        EfficientNet-Lite0. The exhibits have 40, which was picked by these accuracies.""",
     dataset=t.CIFAR,
     parameters={"epsilon": 0.2},
     cases={
@@ -211,15 +183,10 @@ exhibits["cifar-feature-sizes"] = exhibit(
         "side-64": {"label": "64 × 64", "dataset": {"features": "lite0.size-64"}},
     },
     methods=[component("pooled", "Global")],
-    notes=[
-        """Features of EfficientNet-Lite0 stand in for those of VGG-16, of which the paper gives
-            neither layer nor input size; the latter varies here.""",
-        t.CIFAR_SPLIT,
-    ],
+    notes=[t.CIFAR_SPLIT],
     paper={"trials": 5},
 )
 
-SMALL_FEATURES = exhibit(dataset=t.DIGITS, cases={"imagenet": {"dataset": t.DIGITS}})
 exhibits["ham10000-features"] = exhibit(
     t.ON_HAM,
     title="Features of HAM10000",
@@ -234,8 +201,7 @@ exhibits["ham10000-features"] = exhibit(
     methods=[component("pooled", "Global")],
     notes=[t.LESIONS],
     paper={"trials": 5},
-    quick=SMALL_FEATURES,
-    tiny=SMALL_FEATURES,
+    scales=["paper"],
 )
 
 BY_EXAMPLES = exhibit(
@@ -270,9 +236,8 @@ exhibits["equal-steps-networks"] = exhibit(
     t.MNIST_NETWORKS,
     BY_EXAMPLES,
     title="Tuning of networks at equal step sizes",
-    caption="""Test accuracy in percent of networks of five clients after 5 epochs on so many public
-        images, of the last layer or of all, each at both step sizes, and of what is trained on the
-        images alone, for 5 epochs or up to 50, the latter at 0.001 as the authors' code has it.""",
+    caption="""As equal-steps, of networks, with the last layer tuned or all; and of what is trained
+        on the images alone as the authors' code has it.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **both_rates("last")),
         *all_tuned(t.NEURAL_GEMS, " tuned, all layers", **both_rates()),
@@ -283,25 +248,17 @@ exhibits["equal-steps-networks"] = exhibit(
 )
 
 UNTRAINED = with_changes(t.NEURAL_GEMS, "Units untrained", units="untrained")
+UNTRAINED_LAST = t.tuned_last(UNTRAINED, "Units untrained, tuned")
+RANDOM_TUNED = [t.AVERAGED_LAST, t.NEURAL_LAST, t.UNITS_DRAWN_LAST, UNTRAINED_LAST]
 RULE_OF_CODE = with_changes(t.NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
 exhibits["random-units"] = exhibit(
     t.MNIST_NETWORKS,
     title="Merged units, and as many at random",
     place="beyond the paper; section 3.2",
     caption="""Test accuracy in percent of networks whose hidden units are merged (GEMS), are as
-        many of the clients' own drawn at random, or are as many that nobody has trained; output
-        layers are made in the same way for all three. With two clients also by the rule of the
-        authors' code. The same after tuning these on 1,000 public images.""",
-    methods=[
-        t.AVERAGED,
-        t.NEURAL_GEMS,
-        t.UNITS_DRAWN,
-        UNTRAINED,
-        t.AVERAGED_LAST,
-        t.NEURAL_LAST,
-        t.UNITS_DRAWN_LAST,
-        t.tuned_last(UNTRAINED, "Units untrained, tuned"),
-    ],
+        many of the clients' own drawn at random, or are as many that nobody has trained, with
+        output layers made in one way; the same after tuning these on 1,000 public images.""",
+    methods=[t.AVERAGED, t.NEURAL_GEMS, t.UNITS_DRAWN, UNTRAINED, *RANDOM_TUNED],
     cases={
         **t.NUMBERS_OF_CLIENTS,
         "two": with_changes(t.TWO, parameters=t.IN_TUPLES, methods=[RULE_OF_CODE]),
@@ -310,9 +267,8 @@ exhibits["random-units"] = exhibit(
 exhibits["two-epsilons"] = exhibit(
     title="ε as printed and as in the authors' notebook",
     place="beyond the paper; appendix C.1",
-    caption="""Test accuracy in percent of logistic models at ε = 0.4, which the paper prints for
-        five clients, and at 0.7, which the authors' notebook has; and at 0.4 with radii within
-        which every model is proven to be good enough.""",
+    caption="""Test accuracy in percent of logistic models at ε = 0.4, as printed for five clients,
+        and at 0.7; and at 0.4 with radii within which every model is proven good enough.""",
     methods=[
         t.AVERAGED,
         t.GEMS,
@@ -343,9 +299,8 @@ exhibits["clients-at-points"] = exhibit(
     title="What the common point is worth at each client",
     place="beyond the paper; section 3.1",
     caption="""Accuracy of the point that GEMS takes at each of five clients, on the validation
-        examples that its space was made from, by the accuracy that a space asks for (ε, dotted);
-        and at how many clients the point has it. Dots are trials, lines their means, bands
-        one standard deviation.""",
+        examples that its space was made from, by the accuracy that a space asks for (ε, dotted).
+        Dots are trials, lines their means, bands one standard deviation.""",
     methods=[
         with_changes(t.BALLS, "Balls", **LEVELS),
         with_changes(t.GEMS, "Ellipsoids", **LEVELS),
@@ -356,8 +311,7 @@ exhibits["clients-at-points"] = exhibit(
 exhibits["equal-epochs"] = exhibit(
     title="Two and three clients that stop by themselves or train equally long",
     place="beyond the paper; appendix C.1",
-    caption="""Test accuracy in percent of logistic models where each client stops by itself, and
-        where all train for 40 epochs. early-stopping has five clients.""",
+    caption="As early-stopping, of logistic models of two and of three clients.",
     methods=[t.LOCAL, t.AVERAGED, t.GEMS, t.GEMS_NOTEBOOK, t.AVERAGED_TUNED, t.GEMS_TUNED],
     cases={
         "two": with_changes(t.TWO, "J = 2, each stops"),

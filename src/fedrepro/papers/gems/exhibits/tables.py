@@ -1,7 +1,4 @@
-"""Tables of the paper, of five clients on MNIST unless they say otherwise; first, what all share.
-
-`in-all` has the six scenarios of tables 1 and 2. Table 10 of the paper repeats its table 3.
-"""
+"""Tables of the paper, of five clients on MNIST unless they say otherwise."""
 
 from __future__ import annotations
 
@@ -14,28 +11,24 @@ CIFAR = component("cifar10", validation=5000, features="lite0")
 HAM = component("ham10000", features="convnet")
 DIGITS = component("digits", validation=1000)
 
-MNIST_SPLIT = """MNIST has 50,000 training and 5,000 validation examples of its 60,000, and all
-    10,000 test images. The paper tests on 5,000 and does not say which: the first 5,000 of MNIST
-    are harder than the last."""
+MNIST_SPLIT = """MNIST has 50,000 training and 5,000 validation examples, and all 10,000 test
+    images. The paper tests on 5,000 and does not say which."""
 CIFAR_SPLIT = """CIFAR-10 has 45,000 training and 5,000 validation examples of its 50,000, and all
     10,000 test images."""
 LITE0 = """Features of EfficientNet-Lite0 on images of 40×40 pixels stand in for those of VGG-16, of
     which the paper gives neither layer nor input size."""
-LESIONS = """Lesions are split before changed copies are made, 1,600, 200 and 200 a class, and the
-    network that gives features is trained on 66 % of the training part alone. The paper does
-    neither, so that copies of a test photograph may have been trained on."""
+LESIONS = """Lesions are split before changed copies are made, and the network that gives features
+    is trained on the training part alone. The paper does neither."""
 STOPPING = """Each client stops by itself when its running training accuracy has not risen for 5
-    epochs (3 with networks), after 40 at the latest, as in the authors' code; the text says when it
-    converges. early-stopping has the average without."""
+    epochs (3 with networks), after 40 at the latest, as in the authors' code."""
 TUNING = """Tuning takes 5 epochs at a step size of 0.01 on validation examples of all clients
-    together, the same for every method; the authors' code has 0.001 for local models. The text
-    tunes all of a logistic model and the last layer of a network."""
+    together, the same for every method; the authors' code has 0.001 for local models."""
 
 
 def search(points: str) -> str:
     return f"""Radii go up to 4000, and are searched to 0.01 with {points} a surface, along the same
-        directions for every radius; the tested side is kept. Radii of ellipsoids go down to a tenth
-        of the largest. The numbers are those of the authors' code; the text gives none."""
+        directions for every radius. Radii of ellipsoids go down to a tenth of the largest. The
+        numbers are those of the authors' code."""
 
 
 SEARCH = search("500 points")
@@ -91,8 +84,7 @@ BALLS_HIGH = with_changes(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
 HIGH_TUNED = tuned(GEMS_HIGH, "GEMS, ε = 0.9, tuned")
 HEADS = """Units of a cluster merge where each meets all before it, as in the authors' code; with
     one cluster, which stands for none, in tuples of different clients, as in the text. Clients then
-    train their output layers anew for at most 10 epochs, and the intersection is that of balls
-    around these."""
+    train their output layers anew for at most 10 epochs."""
 
 # hidden units, how far a unit's outputs may be from its own, m_ε, accuracy of good heads
 OF_NETWORKS: dict[str, tuple[int, Entry]] = {
@@ -134,8 +126,7 @@ for data, logistic in LOGISTIC.items():
     )
 exhibits["table-1-mnist"]["headline"] = True
 
-OTHER_NUMBERS = """The paper prints ε for five clients; with two and three it is the same here,
-        and 0.9 is beside it, near which spaces are small enough to matter."""
+OTHER_NUMBERS = """The paper prints ε for five clients; with two and three it is the same here."""
 for data, logistic in LOGISTIC.items():
     exhibits[f"table-5-{data}"] = exhibit(
         logistic,
@@ -154,11 +145,9 @@ for data, networks in NETWORKS.items():
         drawing=component("table", sizes=True),
         title=f"Networks of five clients with {CLASSES[data]}{ENDS[data]}",
         place="section 4.3, table 2",
-        caption="""Test accuracy in percent of networks with one hidden layer, trained on all data
-            (Global), of clients alone (Local, mean and spread over clients), of their average, and
-            of units and heads in the intersection of their spaces (GEMS), or on as many units of
-            the clients drawn at random; the same after tuning the last layer on 1,000 public
-            images. Means over trials, with one standard deviation, and hidden units.""",
+        caption="""As table 1, of networks with one hidden layer, and of as many units of the
+            clients drawn at random; the same after tuning the last layer. Means over trials, with
+            one standard deviation, and hidden units.""",
         methods=[*BASELINES, NEURAL_GEMS, *ALL_LAST, UNITS_DRAWN, UNITS_DRAWN_LAST],
     )
 
@@ -185,18 +174,6 @@ NETWORK_CASE: Entry = {
     "without": ["GEMS, balls", "GEMS, balls, tuned"],
 }
 
-
-def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return cases for test runs, such as mnist-logistic, in which digits replace the data."""
-    end_of_label = end.replace("-", ", ")
-    return {  # as MNIST, digits are there already
-        f"mnist{end}": {"label": f"as MNIST{end_of_label}"},
-        f"cifar10{end}": {"label": f"as CIFAR-10{end_of_label}", "dataset": DIGITS},
-        f"ham10000{end}": {"label": f"as HAM10000{end_of_label}", "dataset": DIGITS},
-    }
-
-
-SMALL_CASES = exhibit(cases=stand_ins("-logistic") | stand_ins("-network"))
 LOGISTIC_CASE: Entry = {"label": "logistic", "parameters": {"epsilon": 0.2}}
 exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),
@@ -215,8 +192,7 @@ exhibits["in-all"] = exhibit(
             for data, on in NETWORKS.items()
         },
     },
-    quick=SMALL_CASES,
-    tiny=SMALL_CASES,
+    scales=["paper"],
 )
 
 KEYS = ["epsilon_hidden", "clusters"]
@@ -243,10 +219,8 @@ for table, data, place, sizes in (
         drawing=component("table", rows=["method", *KEYS], sizes=True, best="none"),
         title=f"Size and accuracy of networks of five clients{ENDS[data]}",
         place=place,
-        caption="""Test accuracy in percent and hidden units by how far a unit's outputs may be from
-            its own (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last
-            layer on 1,000 public images, beside as many units of the clients drawn at random and
-            ensembles of the clients' networks. Means over trials, with one standard deviation.""",
+        caption="""As table 2, by how far a unit's outputs may be from its own (ε_hidden) and the
+            number of clusters (m_ε), beside ensembles of the clients' networks.""",
         parameters={k: v for k, v in networks["parameters"].items() if k == "epsilon_final"},
         methods=[*(with_changes(method, **sizes, show=KEYS) for method in methods), *ENSEMBLES],
     )

@@ -1,8 +1,4 @@
-"""Every figure of the paper, and experiments beyond it.
-
-Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
-chosen where the paper does not say.
-"""
+"""Every figure of the paper, and experiments beyond it."""
 
 from __future__ import annotations
 
@@ -24,9 +20,8 @@ exhibits["matching-or-size"] = exhibit(
     BY_SIZE,
     title="How much of PFNM's accuracy is matching, and how much is size?",
     caption=f"""Test accuracy against the size of the global model. PFNM goes from many units to few
-        as σ², written beside points that lie apart, rises. The pruned concatenation has as many
-        units, chosen by their norms, with nothing matched; the two level lines keep all units.
-        {CUT_OFF}""",
+        as σ² rises. The pruned concatenation has as many units, with nothing matched; the two level
+        lines keep all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=[
         p.pfnm_each(p.SIGMA2),
@@ -62,8 +57,7 @@ exhibits["finer-sigma2"] = exhibit(
         p.NETWORKS_OF_FIGURE_2,
         p.AS_IN_CODE,
     ],
-    quick=SMALLER["quick"],
-    tiny={"sweep": p.clients(2, 4), "trials": 2},
+    scales=["paper"],
 )
 
 
@@ -88,17 +82,14 @@ def methods_of_size(units: list[int]) -> list[Entry]:
 exhibits["equal-size"] = exhibit(
     BY_SIZE,
     title="What merging gives at a size, against what else has it",
-    caption=f"""Test accuracy of networks of exactly 50, 100, 200 and 400 hidden units, all from the
-        same local networks of 50. PFNM has the smallest σ² that gives the size. What has one size
-        is a mark left of a client's 50; level lines are clients alone, and what keeps all units.
-        {CUT_OFF}""",
+    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, all from the same local
+        networks of 50. PFNM has the smallest σ² that gives the size. Level lines are clients alone,
+        and what keeps all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
     notes=[
-        """A point is left out where a method has no network of that size in some trial: whole
-            clients have multiples of 50, nobody has more units than all clients together, and PFNM
-            some sizes for no σ².""",
+        "A point is left out where a method has no network of that size in some trial.",
         """Weights to a class count by the clients' shares of it in all methods but parameter
             averaging, as they do in PFNM, so that the merging is what differs.""",
         "Best clients are those with the highest training accuracy on their own data.",
@@ -113,7 +104,7 @@ exhibits["equal-size-photographs"] = exhibit(
     p.PHOTOGRAPHS,
     title="What merging gives at a size, colour pictures",
     caption="As equal-size, on colour pictures.",
-    **{scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
+    scales=["paper"],
 )
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
@@ -123,12 +114,8 @@ exhibits["equal-size-deep"] = exhibit(
     model=component("mlp", hidden=[50, 50]),
     sweep=p.clients(10),
     methods=methods_of_size([50, 100, 200]),
-    notes=[
-        """PFNM's σ² is one for both layers and is solved for the sum of their units, which it
-            divides between them as it will.""",
-        p.AS_IN_CODE,
-    ],
-    tiny={"sweep": p.clients(4)},
+    notes=["PFNM's σ² is solved for the sum of the units of both layers.", p.AS_IN_CODE],
+    scales=["paper"],
 )
 
 TWO_DATA_SETS: dict[str, Entry] = {
@@ -142,15 +129,13 @@ exhibits["erratum-options"] = exhibit(
     drawing=component("table", best="none"),
     title="What the readings of PFNM's equations change",
     caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
-        of the weights of classes and of the cap on counts, since text, derivation and the authors'
-        code disagree; σ² is chosen for each.""",
+        of the weights of classes and of the cap on counts; σ² is chosen for each.""",
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
     notes=[
         """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
-            derivation. Weights of classes and the cap are in the code only; a cap of 10 acts when
-            there are more than 11 clients.""",
+            derivation. Weights of classes and the cap are in the code only.""",
         p.CHOSEN,
     ],
     quick={"sweep": p.clients(5, 20)},
@@ -162,8 +147,7 @@ exhibits["deep-sigma2"] = exhibit(
     drawing="table",
     title="What σ² does, with and without merging",
     caption="""Test accuracy in percent and hidden units of PFNM, and of the same posterior with
-        every unit on its own, for every σ² of figure 3; ten heterogeneous clients, networks of one,
-        two and four hidden layers. Bold: the best of a column.""",
+        every unit on its own, for every σ² of figure 3. Bold: the best of a column.""",
     methods=[
         p.pfnm_each(p.DEEP_SIGMA2),
         component("unmatched", "unmatched", sigma2=p.DEEP_SIGMA2, show=["sigma2"]),
@@ -186,9 +170,8 @@ exhibits["merging-and-posterior"] = exhibit(
     drawing=component("table", best="none"),
     title="One σ² for merging and another for the posterior",
     caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both of its uses,
-        and with one for what is matched and another for the means of what was matched; ten
-        heterogeneous clients, networks of one, two and four hidden layers. Each row chooses among
-        the same three values.""",
+        and with one for what is matched and another for the means of what was matched. Each row
+        chooses among the same three values.""",
     trials=5,
     methods=[
         with_changes(p.pfnm_chosen(VALUES), "PFNM, one σ²"),
@@ -196,28 +179,21 @@ exhibits["merging-and-posterior"] = exhibit(
         with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
         with_changes(p.U_ENS, reference=True),
     ],
-    notes=[
-        """The paper has one σ². Here the second sets the variance of the posterior means alone;
-            what merges is decided as before.""",
-        p.CHOSEN_DEEP,
-    ],
-    quick={"sweep": p.depths(10, [1, 2])},
-    tiny={"sweep": p.depths(4, [2]), "trials": 2},
+    notes=["The second σ² sets the variance of the posterior means alone.", p.CHOSEN_DEEP],
+    scales=["paper"],
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
     drawing="accuracy-close-up",
     title="What the weighted ensemble weighs by",
-    caption=f"""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
-        client's examples of a class by everybody's of that class; section 4, to the letter, by all
-        its own. {p.LINES_ARE_MEANS}""",
+    caption=f"""Test accuracy of ensembles. The supplement divides a client's examples of a class by
+        everybody's of that class; section 4, to the letter, by all its own. {p.LINES_ARE_MEANS}""",
     partition=p.HETEROGENEOUS,
     methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,
     notes=[
-        """The paper finds the weighted ensemble below the uniform one on heterogeneous CIFAR-10
-            (P11). Its two descriptions of the weights differ; both are drawn, from the local
-            networks of figure 2."""
+        """Claim P11 is about CIFAR-10. The paper's two descriptions of the weights differ; both are
+            drawn, from the local networks of figure 2."""
     ],
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=SHAPES_FOR_PHOTOGRAPHS,
@@ -231,10 +207,7 @@ exhibits["wider-downpour"] = exhibit(
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
-    notes=[
-        "The paper names neither the widths nor the number of clients that it tried.",
-        p.DOWNPOUR,
-    ],
+    notes=["The paper names neither the widths nor the number of clients.", p.DOWNPOUR],
     quick={"sweep": p.clients(20)},
     tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )

@@ -82,9 +82,8 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b has Dirichlet class shares and the caption `split`. Panels c and d have colour pictures,
-    the further `changes` and the caption `pictures`, in which {} becomes the letter of the panel
-    with grey pictures, a or b; d has Dirichlet class shares too.
+    Panel b has Dirichlet class shares and the caption `split`; so has d. Panels c and d have colour
+    pictures, `changes`, and the caption `pictures`, in which {} becomes a or b.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
@@ -101,7 +100,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def side_by_side(figure: int, **changes: Any) -> ExhibitData:
-    """Return panels a to d of a figure as one exhibit, with `changes`, such as another sweep."""
+    """Return panels a to d of a figure as one exhibit, with `changes`."""
     a = exhibits[f"figure-{figure}a"]
     return exhibit(
         a,
@@ -120,15 +119,9 @@ def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
-# ------------------------------------------------------------------------ figure 2: clients
-PHOTOGRAPH_NOTES = [
-    CHOSEN,
-    DOWNPOUR,
-    AS_IN_CODE,
-    """Distillation, which costs most, has one trial on colour pictures at the paper's size: raise
-        `trials_of` where there is time or a GPU.""",
-    SHAPES_STAND_IN,
-]
+COSTLY = """Distillation, which costs most, has fewer trials than the rest: raise `trials_of` where
+    there is time or a GPU."""
+PHOTOGRAPH_NOTES = [CHOSEN, DOWNPOUR, AS_IN_CODE, COSTLY, SHAPES_STAND_IN]
 PHOTOGRAPHS_AT: dict[str, ExhibitData] = {
     "paper": {"trials_of": {"KD": 1}},
     "quick": exhibit(SHAPES, trials_of={"KD": 3}),
@@ -160,22 +153,16 @@ exhibits["figure-2"] = side_by_side(
     **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
-
-# ------------------------------------------------------------------------ figure 3: hidden layers
 ONE_SIGMA2 = """The paper has one sigma2 for all layers. Units of the top layer are compared by 11
-    numbers only, those of the lowest by hundreds, so a value that matches the lowest layer
-    moderately leaves the top one at the width of one client. So the grid reaches down to a
-    millionth, where next to nothing is merged, and a second line has a hundredth of sigma2 in the
-    top layer, where there are several."""
-DEEP_PHOTOGRAPH_NOTES = [
+    numbers only, so a value that suits the lowest layer leaves the top one at the width of one
+    client. So the grid reaches down to a millionth, and a second line has a hundredth of sigma2 in
+    the top layer."""
+DEEP_NOTES = [
     CHOSEN_DEEP,
     ONE_SIGMA2,
     DOWNPOUR,
     AS_IN_CODE,
-    """Distillation has 500 units in each hidden layer. It costs most, so it has one trial at the
-        paper's size, and the rest has six: raise `trials_of` and `trials` where there is time or a
-        GPU.""",
-    SHAPES_STAND_IN,
+    f"Distillation has 500 units in each hidden layer. {COSTLY}",
 ]
 TINY_DEPTHS = depths(4, [1, 2])
 FEW_TRIALS = exhibit(trials=6, trials_of={"KD": 1})
@@ -189,16 +176,7 @@ exhibits["figure-3a"] = exhibit(
         50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
-    notes=[
-        CHOSEN_DEEP,
-        ONE_SIGMA2,
-        """PFNM unmatched has sigma2 at 0.01, one for all points; what other values do to it is in
-            deep-sigma2.""",
-        DOWNPOUR,
-        AS_IN_CODE,
-        """Distillation has 500 units in each hidden layer. It costs most, so it may have fewer
-            trials than the rest.""",
-    ],
+    notes=[*DEEP_NOTES, "PFNM unmatched has sigma2 at 0.01; deep-sigma2 has other values."],
     paper={"trials_of": {"KD": 1}},
     quick={"trials_of": {"KD": 2}},
     tiny={"sweep": TINY_DEPTHS},
@@ -207,23 +185,20 @@ add_panels(
     "figure-3",
     f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
-    notes=DEEP_PHOTOGRAPH_NOTES,
+    notes=DEEP_NOTES,
     paper=FEW_TRIALS,
-    quick=exhibit(SHAPES, trials_of={"KD": 2}),
-    tiny=exhibit(SHAPES, sweep=TINY_DEPTHS),
+    scales=["paper"],
 )
 exhibits["figure-3"] = side_by_side(
     3,
-    notes=DEEP_PHOTOGRAPH_NOTES,
+    notes=DEEP_NOTES,
     paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
-    quick={**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
-    tiny={**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
+    scales=["paper"],
 )
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
-NOTHING_TRAINED = """The networks are those of the accuracy figures; nothing is trained for this
-    one. Sizes on CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
+NOTHING_TRAINED = "The networks are those of figures 2 and 3, which have the sizes on CIFAR-10."
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
@@ -254,15 +229,12 @@ exhibits["s-figure-2b"] = exhibit(
     tiny={"sweep": TINY_DEPTHS},
 )
 
-
-# ------------------------------------------------------------------------ rounds and steps
-D_SGD_IN_ROUNDS = with_changes(D_SGD, paired_with="U-Ens")
 ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
     """Return downpour SGD by minibatches, with keys such as rounds=400, and one-shot methods."""
-    by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
+    by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
         with_changes(by_minibatch, "D-SGD, messages averaged", messages="averaged"),
@@ -282,12 +254,9 @@ exhibits["s-figure-3a"] = exhibit(
     sweep=clients(25),
     methods=by_minibatches(rounds=8000, measure_every=40, trials=5),
     notes=[
-        """The paper does not say how much a client computes in one of more than 4000 rounds. Rounds
-            of an epoch are those of figure 2, but so many would be far more training than the paper
-            names elsewhere, so a round is one minibatch of 32 at each client here. Rounds of an
-            epoch, 75 times the work, are in s-figure-3a-epochs.""",
-        """The paper does not say whether the master takes a step on every message or one on the
-            mean of a round's messages; both are drawn.""",
+        """The paper does not say how much a client computes in one of more than 4000 rounds: here
+            one minibatch, and in s-figure-3a-epochs, with 75 times the work, an epoch. Nor does it
+            say whether the master takes a step on every message or one on their mean.""",
         CHOSEN,
         AS_IN_CODE,
     ],
@@ -295,26 +264,18 @@ exhibits["s-figure-3a"] = exhibit(
     tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
 
-
-def by_epochs(**rounds: int) -> list[Entry]:
-    return [with_changes(D_SGD_IN_ROUNDS, "D-SGD, rounds of an epoch", **rounds), *ONE_ROUND]
-
-
+D_SGD_BY_EPOCHS = with_changes(
+    D_SGD, "D-SGD, rounds of an epoch", rounds=1000, measure_every=10, trials=2, paired_with="U-Ens"
+)
 exhibits["s-figure-3a-epochs"] = exhibit(
     exhibits["s-figure-3a"],
     title="Downpour SGD with frequent communication, rounds of an epoch",
     place="supplement 4.2, figure 3a, another reading",
     caption="""As figure 3a of the supplement, each round after an epoch of every client's data,
         which is 75 minibatches.""",
-    methods=by_epochs(rounds=1000, measure_every=10, trials=2),
-    notes=[
-        """Rounds of an epoch cost most, so they are fewer than in figure 3a of the supplement, in
-            two trials at the paper's size.""",
-        CHOSEN,
-        AS_IN_CODE,
-    ],
-    quick={"sweep": clients(20), "methods": by_epochs(rounds=200, measure_every=5)},
-    tiny={"sweep": clients(4), "methods": by_epochs(rounds=4, measure_every=2)},
+    methods=[D_SGD_BY_EPOCHS, *ONE_ROUND],
+    notes=["Rounds of an epoch cost most, so they are fewer.", CHOSEN, AS_IN_CODE],
+    scales=["paper"],
 )
 
 
@@ -341,35 +302,23 @@ exhibits["s-figure-3b"] = exhibit(
     notes=[
         """sigma2 is one for the whole stream, chosen from a grid that the paper does not give by
             the training accuracy of the last step's network on all data.""",
-        """A client trains ten epochs on each part, as on its whole data elsewhere; its optimiser
-            starts anew. Downpour SGD has ten rounds of an epoch in each step.""",
-        """The noise that is added to the units a client starts a step from has a standard deviation
-            of 0.01; the paper gives none. One unit is fresh in each start.""",
+        """A client trains ten epochs on each part, and its optimiser starts anew. Downpour SGD has
+            ten rounds of an epoch in each step.""",
+        """The noise on the units from which a client starts a step has a standard deviation of
+            0.01; the paper gives none. One unit is fresh in each start.""",
         "Equation (11) has no meaning at the first step, which takes (9) instead.",
-        "The weighted ensemble weighs by all examples that a client has seen so far.",
     ],
     tiny={"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)},
 )
 
 
-# ------------------------------------------------------------------------ parameters of PFNM
 def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> list[Entry]:
     """Return PFNM with every combination of values, all of them shown."""
     grid = {"sigma2": sigma2, "sigma02": sigma02, "gamma0": gamma0}
     return [component("pfnm", "PFNM", show=list(grid), **grid)]
 
 
-def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return "quick" and "tiny" versions of the supplement's figure 4, on `data` if given."""
-    few = every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])
-    return {
-        "quick": exhibit(*data, sweep=clients(10), trials=3),
-        "tiny": exhibit(*data, sweep=clients(4), methods=few),
-    }
-
-
-VALUES_AND_CODE = """The values are ours; they hold those of the authors' code (σ² 0.1, 0.5, 1; σ₀²
-    1, 10; γ₀ 0.001, 1, 50)."""
+VALUES_AND_CODE = "The values are ours; they hold those of the authors' code."
 
 exhibits["s-figure-4a"] = exhibit(
     drawing="heat-maps",
@@ -380,32 +329,18 @@ exhibits["s-figure-4a"] = exhibit(
         trials.""",
     sweep=clients(25),
     methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
-    notes=[
-        VALUES_AND_CODE,
-        """All settings are matched from the same local networks, which are those of figure 2 at J =
-            25.""",
-        AS_IN_CODE,
-    ],
-    **smaller_sensitivity(),
+    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
+    quick=exhibit(sweep=clients(10), trials=3),
+    tiny=exhibit(sweep=clients(4), methods=every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])),
 )
 add_panels(
     "s-figure-4",
     "As figure 4a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 4{} of the supplement, on colour pictures.",
-    notes=[
-        VALUES_AND_CODE,
-        """All settings are matched from the same local networks, as those of figure 2 at J = 25.
-            Trials are five at the paper's size, since each of the 80 settings predicts all training
-            data: raise `trials` where there is time or a GPU.""",
-        AS_IN_CODE,
-        SHAPES_STAND_IN,
-    ],
+    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
     paper={"trials": 5},
-    **smaller_sensitivity(SHAPES),
+    scales=["paper"],
 )
-
-VALUES_AND_NETWORKS = """The values of σ² are ours, those that it is chosen from elsewhere. The
-    networks are those of figure 2."""
 
 exhibits["s-figure-5a"] = exhibit(
     drawing="heat-maps",
@@ -414,13 +349,12 @@ exhibits["s-figure-5a"] = exhibit(
     caption="""Training accuracy and size of the global model for every σ² and number of clients.
         Means over trials.""",
     methods=[pfnm_each(SIGMA2)],
-    notes=[VALUES_AND_NETWORKS, AS_IN_CODE],
+    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
 )
 add_panels(
     "s-figure-5",
     "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 5{} of the supplement, on colour pictures.",
-    notes=[VALUES_AND_NETWORKS, AS_IN_CODE, SHAPES_STAND_IN],
-    quick=SHAPES,
-    tiny=SHAPES,
+    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
+    scales=["paper"],
 )
