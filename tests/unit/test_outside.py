@@ -97,6 +97,30 @@ def own_cut(examples, rng):
 """
 
 
+@pytest.mark.parametrize("at_head", [False, True])
+@pytest.mark.parametrize("opened", ["np.load('{path}')", "Path('{path}').read_bytes()"])
+def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path, opened, at_head):
+    """A change of the file is a change of the partition; without `reads` nobody would see it."""
+    path = tmp_path / "owners.npy"
+    np.save(path, np.arange(90) % 3)
+    opened = opened.replace("{path}", str(path))
+    text = "from pathlib import Path\nfrom fedrepro.data.user_data import input_checksum\n"
+    text += OWN_PARTITION.replace("{made}", "Assignment(owner, 3)")
+    place = "@register" if at_head else "    owner"
+    text = text.replace(place, f"{place[: -len(place.strip())]}{opened}\n{place}", 1)
+    named(text)
+    told = r"reads .*owners\.npy and does not say so.* add to its"
+    with pytest.raises(FedreproError, match=told):
+        partitions()["own_cut"].make(Assignment, EXAMPLES, RngKey(0))
+    declared = f"title='t', reads=lambda values: input_checksum(Path('{path}'))"
+    named(text.replace('title="t"', declared), "other.py")
+    spec = partitions()["own_cut"].spec()
+    spec.component.make(Assignment, EXAMPLES, RngKey(0))
+    before = spec.resolved
+    np.save(path, np.arange(90) % 2)
+    assert spec.resolved != before
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [

@@ -1,7 +1,7 @@
 """Load components outside the package, from Python files that the configuration names.
 
-Decorators in a file register its components (`core/registry.py`). This module has to load fast, so
-that it imports little.
+Decorators in a file register its components (`core/registry.py`). Files that it opens are noted,
+since results depend on them. This module has to load fast, so that it imports little.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, type_and_message, unknown
-from fedrepro.core.source_digests import digest_of, digest_of_file
+from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
+
+# opened by Python, its packages and the system
+THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
+CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
+_watched: list[dict[str, None]] = []
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
@@ -24,6 +31,38 @@ IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 # digests of files as they were loaded, whatever is on disk by then
 loaded_digests: dict[str, str] = {}
 _folders: set[str] = set()  # of these files
+
+
+@contextmanager
+def opened_files() -> Iterator[dict[str, None]]:
+    """Yield a dict whose keys become absolute paths of files that the body reads, except code."""
+    _hook()
+    _watched.append({})
+    try:
+        yield _watched[-1]
+    finally:
+        _watched.pop()
+
+
+@cache  # a hook cannot be taken out again
+def _hook() -> None:
+    sys.addaudithook(_note_opened)
+
+
+def _note_opened(event: str, args: tuple[object, ...]) -> None:
+    if not _watched or event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
+        return
+    path = os.path.abspath(os.fsdecode(args[0]))
+    written = isinstance(args[2], int) and args[2] & os.O_WRONLY
+    ignored = written or f"{os.sep}." in path or path.endswith(CODE) or os.path.isdir(path)
+    if not ignored and not opened_within(path, *THEIRS):
+        for found in _watched:
+            found[path] = None
+
+
+def opened_within(path: str, *folders: str) -> bool:
+    """Return whether the absolute `path` lies in one of `folders`, at any depth."""
+    return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
 
 
 def configured_files() -> tuple[str, ...]:

@@ -176,7 +176,8 @@ def _load(file: str) -> None:
     own: list[tuple[str, str]] = []
     _of_file[file] = own  # it may ask for components while it is loaded
     try:
-        made = plugins.load_file(file)
+        with plugins.opened_files() as opened:
+            made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
@@ -191,6 +192,8 @@ def _load(file: str) -> None:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
+        for kind, name in own:
+            _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
         for kind, found in before.items():

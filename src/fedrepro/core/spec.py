@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
-from fedrepro.core.plugins import own_fault
+from fedrepro.core.plugins import MODULES as OUTSIDE
+from fedrepro.core.plugins import opened_files, opened_within, own_fault
 
 T = TypeVar("T")
 
@@ -70,11 +71,13 @@ class Component:
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """Call the component's function; raise FedreproError if it fails or gives another type."""
         try:
-            result = self.fn(*args, **values)
+            with opened_files() as files:
+                result = self.fn(*args, **values)
         except Exception as error:
             if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
+        self.require_declared(files, *(str(one) for one in args if isinstance(one, os.PathLike)))
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise FedreproError(
@@ -82,6 +85,18 @@ class Component:
                 f"{os.path.basename(self.file) or 'its function'}"
             )
         return result
+
+    def require_declared(self, files: Iterable[str], *folders: str) -> None:
+        """Raise FedreproError if a user's component read a file outside `folders` undeclared."""
+        path = next((file for file in files if not opened_within(file, *folders)), "")
+        own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
+        if path and own and "reads" not in self.meta:
+            path = os.path.relpath(path) if opened_within(path, os.curdir) else path
+            raise FedreproError(
+                f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
+                f"would be computed again after a change of it: add to its @register "
+                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
+            )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.
