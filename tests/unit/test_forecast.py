@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from small_exhibits import small
 from synthetic import FILES, KEY, SOURCE, plan, workplace, write_runs, write_training_times
 
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import write_table
+from fedrepro.core.artifacts import write_json, write_table
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import Arrays, write_prepared
 from fedrepro.planning.config import Config
@@ -31,7 +30,7 @@ def of(target, files=None, config=None):
 def record(place, **about):
     path = Path(f"reports/record/{place}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(about))
+    write_json(path, about)
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ ODD = {
 @some(80)
 @given(st.data())
 def test_odd_settings_of_components(folder, kind, data):
-    if not (token := token_of(data.draw(ODD[kind]))):
+    if not (token := token_of(data.draw(ODD[kind]))) or "@" in token:  # jobs have one setting
         return
     out = ["--out", folder / "other.parquet"]
     if kind == "dataset":

@@ -334,7 +334,7 @@ def test_an_exhibit_of_before_checksums_is_drawn_again():
     base = draw(plan())
     kept = {k: v for k, v in read_json(f"{base}.json").items() if k != "files"}
     Path(f"{base}.json").write_text(json.dumps({**kept, "schema": 1}))
-    with pytest.raises(FedreproError, match="make the figure again from the results that are"):
+    with pytest.raises(FedreproError, match="delete it and start again"):
         open_exhibit(FOLDER, KEY, "tiny")
 
 

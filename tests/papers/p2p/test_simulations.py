@@ -233,7 +233,7 @@ def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     ("settings", "sentence"),
     [
         ({"dataset": {"name": "digits"}}, "the key 'partition' is missing"),
-        (TABLE | {"methods": [{"name": "average"}]}, "which only simulations do without"),
+        (TABLE | {"methods": [{"name": "average"}]}, "is no simulation; these, and no"),
         ({"drawing": panels(dots="error")}, "none of its methods reports error"),
         ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
