@@ -72,7 +72,6 @@ def _fitting(texts: Sequence[str]) -> list[Path]:
 
 
 def _all(files: Any, out: Path | None, seed: int) -> None:
-    from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
     found, notes = run_all(files, out, seed)
@@ -80,15 +79,14 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
     rows, seen = [], dict[str, list[str]]()
     for row in (row for row in found if not row["not_applied"]):
         called, sent = row["label"], row["bytes_up"]
-        models = times(sent, sent / row["times_the_models"])[:-2] if sent else ""
-        costs = [f"{sent / 1e6:.3g}", models, f"{row['rounds']:.0f}"]
+        costs = [f"{sent / 1e6:.3g}", f"{row['rounds']:.0f}"]
         if row["kind"] == "control":  # it exchanges no models, so its traffic says nothing
-            called, costs = f"{called}, control", ["–"] * 3
+            called, costs = f"{called}, control", ["–"] * 2
         seen.setdefault(row["sees"], []).append(called)
         costs += [f"{row['passes']:.3g}", f"{row['seconds']:.2f}"]
         size = _size(row["parameters"], row["forward_passes"])
         rows.append((called, f"{100 * row['accuracy']:.1f} %", *costs, size))
-    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
+    heads = ("method", "accuracy", "MB sent", "rounds", "passes", "s", "weights")
     show(heads, rows, narrow=True)
     say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
     failed = (row for row in found if row["not_applied"])
@@ -110,16 +108,10 @@ def evaluate(
     shape: ShapeText = None,
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
+    from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    paths = _fitting(models)
-    _evaluated(paths, ModelFiles(paths, model, shape, evaluate=data))
-
-
-def _evaluated(models: list[Path], files: Any) -> None:
-    from fedrepro.stages.user_models.combine import evaluations
-
-    results, notes = evaluations(models, files)
+    results, notes = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
     say(*notes)
     rows, lines = [], []
     for found in results:
@@ -142,11 +134,10 @@ def check_method(
 
     failed = 0
     for item in methods_of(method):
-        findings, accuracy = check_method(item, model)
+        findings = check_method(item, model)
         checks = [(text, "FAILS" if why else "passes", why) for text, why in findings.items()]
         show((item.name, "", "why not"), checks)
         broken = sum(map(bool, findings.values()))
         say(f"{item.name}: {f'fails {broken} of' if broken else 'passes all'} {len(checks)} checks")
-        say(*([accuracy] if accuracy else []))
         failed += broken
     raise typer.Exit(int(failed > 0))

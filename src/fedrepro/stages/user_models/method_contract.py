@@ -1,12 +1,11 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
 Tests check the package's own methods; `fedrepro check-method` checks a user's on images of digits,
-in seconds, and measures its accuracy.
+in seconds.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -45,10 +44,10 @@ from fedrepro.core.state_and_model_files import (
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
+from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
-from fedrepro.stages.user_models.combine import applied, each, metrics_on
+from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
@@ -57,8 +56,6 @@ from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
-MOST_ROUNDS = 5  # that a method in rounds runs to measure its accuracy
-DRAWS = Draws(RngKey(0))
 MODELS = ("mlp+hidden~20", "logistic", "variational_mlp+hidden~20")  # the first that suits is taken
 
 
@@ -221,6 +218,7 @@ def combines(item: Component, problem: SmallProblem) -> None:
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    _require(bool(first), "it makes no model of these clients")
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
@@ -345,32 +343,15 @@ def methods_of(wanted: str) -> list[Component]:
     return methods
 
 
-def check_method(item: Component, model: str = "") -> tuple[dict[str, str], str]:
-    """Check that a method keeps its rules, and measure it on digits with `model` or a small one.
+def check_method(item: Component, model: str = "") -> dict[str, str]:
+    """Check that a method keeps its rules, on digits with the network `model` or a small one.
 
-    Returns ({rule in words: why the method breaks it, or ""}, a sentence on its accuracy, or "").
+    Returns {rule in words: why the method breaks it, or ""}.
     """
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
-    kind, accuracy = METHOD_KINDS[item.meta["kind"]], list[float]()
-    digits = _problem_for(item, model) if kind.with_data else None
-    findings = {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
-    if digits is None:
-        return findings, ""
-
-    def run(item: Component, problem: SmallProblem) -> None:
-        accuracy.append(metrics_on(_models_after(item, problem), problem.test, DRAWS)["accuracy"])
-
-    findings["runs on digits, to a model that predicts"] = _tried(run, item, digits)
-    if not accuracy:
-        return findings, ""
-    labels, models = digits.test.labels, digits.models
-    most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
-    chance = most + 2 * math.sqrt(most * (1 - most) / len(labels))  # two standard errors more
-    alone = metrics_on([models.alone(j) for j in range(models.clients)], digits.test, DRAWS)
-    low = "" if accuracy[0] > chance else f", not above chance ({100 * chance:.1f} %)"
-    said = f"accuracy on digits: {100 * accuracy[0]:.1f} %{low}"
-    return findings, f"{said}; of clients alone {100 * alone['accuracy']:.1f} %"
+    digits = _problem_for(item, model) if METHOD_KINDS[item.meta["kind"]].with_data else None
+    return {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
 
 
 def _problem_for(item: Component, named: str) -> SmallProblem:
@@ -397,19 +378,3 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     except Exception as error:  # a stranger's code may raise anything
         return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
     return ""
-
-
-def _models_after(item: Component, problem: SmallProblem) -> Any:
-    """Run a method, five rounds at most; return its model, or those of clients or nodes."""
-    info = allowed(problem.info, item)
-    if not METHOD_KINDS[item.meta["kind"]].in_rounds:
-        return applied(item.spec(), SharedPreparation(problem.models, info, RngKey(0))).made
-    made, clients = item.fn(), watched(item, problem.clients)
-    state = made.init(clients, info, RngKey(0))
-    for done in range(min(made.rounds, MOST_ROUNDS)):
-        state, _ = made.round(state, clients, info, RngKey(0).at(round=done))
-    if item.meta["kind"] == "federated":
-        return made.model(state, clients)
-    held = made.beliefs(state, clients)[BELIEFS[0]].items()
-    nodes = range(clients.count)
-    return [GlobalModel(clients.model, {k: v[[node]] for k, v in held}) for node in nodes]

@@ -210,10 +210,6 @@ class ModelContext:
         ]
         return f"needs {'; '.join(dict.fromkeys(ways))}" if ways else ""
 
-    def weighs_equally(self, item: Component) -> bool:
-        """Return whether the method `item` weighs clients by sizes that are not known."""
-        return "example_counts" in item.meta["needs"] and not self.counted
-
     def info(self, method: Spec) -> ClientInfo:
         """Return what the method declares to need, and any inputs to measure BatchNorm on again."""
         more = ["public_inputs"] if recalibrates(method) else []
@@ -323,6 +319,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     layers = f"{about}; layers in order: {', '.join(models.layers or ())}"
     notes = (about,) if models.model.component.meta.get(MODULE) else (layers, ASSUMED)
     context = ModelContext.of(models, sizes, **known)
+    notes += () if context.counted else (EQUAL,)
     return context, measured[0] if measured else None, notes
 
 
