@@ -208,7 +208,7 @@ def test_the_page_says_what_works(trained, files, capsys):
     assert main([part for word in words for part in word]) == 0
     said = capsys.readouterr().out
     assert "read as mlp+hidden~20 on examples of shape 64 with 10 classes, 5 clients" in said
-    assert "(out, in)" in said
+    assert "layers in the order 0, 2, ReLU between them" in said
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     torch.save(torch.from_numpy(trained[1]), "counts.pt")
     names: dict[str, object] = {}

@@ -111,8 +111,7 @@ def evaluate(
     from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    results, notes = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
-    say(*notes)
+    results = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
     rows, lines = [], []
     for found in results:
         name, loss = found["name"], found["loss"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -269,14 +268,6 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             if why := _difference(*tables):
                 failures = read_source(work / "run" / path).get("failed", ())
                 differing.append(f"{path}: {'; '.join(failures) or why}")
-        here = origin() if drawn and differing else {}
-        differing += [
-            f"this may be why: {key} is {json.dumps(here[key])} here, not "
-            f"{json.dumps(made.get(key))}"
-            for made in entry.origin
-            for key in ("digest", "versions", "arithmetic", "device")
-            if here and made.get(key) != here[key]
-        ]
     return Verdict(len(paths), drawn, differing)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
-from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
@@ -35,7 +35,6 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.stages.user_models.user_files import (
-    ASSUMED,
     EQUAL,
     SUFFIXES,
     ModelContext,
@@ -250,21 +249,19 @@ def _best(
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
-def evaluations(files: ModelFiles) -> tuple[list[dict[str, Any]], list[str]]:
+def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
     """Measure the model in each of `files.models` on the examples in the file `files.evaluate`.
 
-    Returns (a dict per model, notes on assumptions); keys are name, accuracy, loss, recall (by
-    class), examples, parameters and networks. Models may differ in width.
+    Returns a dict per model; keys are name, accuracy, loss, recall (by class), examples,
+    parameters and networks. Models may differ in width.
     """
     assert files.evaluate is not None
-    words, models, results, notes = files.words, files.models, list[dict[str, Any]](), list[str]()
+    words, models, results = files.words, files.models, list[dict[str, Any]]()
     examples_for = cache(partial(read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
         # if there is one file, several names are those of its networks
         made, local = _model(path, files, words if len(models) == 1 else own)
-        if not local.model.component.meta.get(MODULE):
-            notes = [ASSUMED]
         examples = examples_for(local.shape, local.classes)
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
@@ -280,7 +277,7 @@ def evaluations(files: ModelFiles) -> tuple[list[dict[str, Any]], list[str]]:
             "networks": made.networks,
         }
         results.append(result)
-    return results, notes
+    return results
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:

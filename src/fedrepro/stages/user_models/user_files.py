@@ -52,10 +52,6 @@ EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
-ASSUMED = (
-    "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and ReLU "
-    "stands between layers"
-)
 
 
 def read_state(path: Path) -> Any:
@@ -316,10 +312,10 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))} "
         f"with {models.classes} classes, {models.clients} clients"
     )
-    layers = f"{about}; layers in order: {', '.join(models.layers or ())}"
-    notes = (about,) if models.model.component.meta.get(MODULE) else (layers, ASSUMED)
+    if not models.model.component.meta.get(MODULE):
+        about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
     context = ModelContext.of(models, sizes, **known)
-    notes += () if context.counted else (EQUAL,)
+    notes = (about,) if context.counted else (about, EQUAL)
     return context, measured[0] if measured else None, notes
 
 
