@@ -117,9 +117,9 @@ class LocalModels:
         Args:
             state_dicts: one per client, in the order of clients.
             label_counts: training examples of each client and class, (J, K).
-            model: the architecture, for all clients or a list with one for each: a name (lenet5),
-                also with parameters (resnet20+norm~batch), or file and class (nets.py:Net). By
-                default fully connected layers in the order of the state dicts, with ReLU.
+            model: the module, for all clients or a list with one for each: a name with parameters
+                (resnet20+norm~batch), or file and class (nets.py:Net). By default fully connected
+                layers in the order of the state dicts, with ReLU.
             shape: the shape of one example; required unless all layers are fully connected.
             names: names of the clients, for error messages.
         """

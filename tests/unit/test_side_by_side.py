@@ -195,7 +195,7 @@ def test_models_that_it_writes_are_those_of_the_table(here):
 def test_what_is_measured_on_chooses_nothing(here, only):
     """With other labels of the same examples every setting and every model stays as it was."""
     files = {"data": [Path(f"client{j}.npz") for j in range(5)], "start": Path("start.pt")}
-    files |= {"validation": [Path("validation.npz")], "evaluate": Path("test.npz")}
+    files |= {"validation": Path("validation.npz"), "evaluate": Path("test.npz")}
     ground, examples, _ = read_context(ModelFiles(list(map(Path, CLIENTS)), **files))
     only("ties", "fisher_merge", "best_client", "task_arithmetic")
     other = replace(examples, targets=examples.targets.flip(0))
@@ -247,7 +247,6 @@ FAULTS = {
     "no start": (["combine", "ties", *CLIENTS, "--out", "b.pt"], "needs the common start (--start"),
     "few clients' data": ([*ALL, *ON, DATA[0], "client0.npz"], "names 1 files for 5 models"),
     "other names": ([*ALL, *ON, DATA[0], "d*.npz"], "the names of --clients-data do not say"),
-    "two validations": ([*ALL, *ON, *["--validation", "test.npz"] * 2], "names 2 files for 5"),
     "a folder that is there": ([*ALL, *ON, "--out", "there"], "there is there already"),
     "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"],
@@ -290,7 +289,7 @@ MODELS = [Path(f"c{j}.pt") for j in range(12)]
     ],
 )  # fmt: skip
 def test_data_of_clients_are_paired_with_the_models_that_they_are_named_like(models, files, wanted):
-    found = paired("--clients-data", list(map(Path, files)), models)
+    found = paired(list(map(Path, files)), models)
     assert found == list(map(Path, wanted))
 
 
@@ -323,7 +322,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
     if not biased:
         for j, path in enumerate(data):
             shutil.copy(f"client{j}.npz", path)
-    more = {"evaluate": Path("test.npz"), "validation": [held], "public": held}
+    more = {"evaluate": Path("test.npz"), "validation": held, "public": held}
     files = ModelFiles(paths, data=data, **more)
     ground, examples, _ = read_context(files)
     found = {row["method"]: (row["not_applied"], made) for row, made in entries(ground, examples)}

@@ -19,7 +19,7 @@ def _option(words: str, *names: str, least: int | None = None) -> Any:
 
 File = Path | None
 Text = str | None
-Model = Annotated[Text, _option("such as resnet20+norm~batch, lenet5, or file.py:Class")]
+Model = Annotated[Text, _option("such as resnet20+norm~batch, or file.py:Class")]
 ShapeText = Annotated[Text, _option("of one example, such as 1,28,28")]
 
 
@@ -32,10 +32,7 @@ def combine(
     ],
     out: Annotated[File, _option("file to write; of all methods a new folder")] = None,
     evaluate: Annotated[File, _option("examples to measure all methods on")] = None,
-    validation: Annotated[
-        list[str] | None,
-        _option("examples that methods may choose by; one file, or one of each client"),
-    ] = None,
+    validation: Annotated[File, _option("examples that methods may choose by")] = None,
     clients_data: Annotated[
         list[str] | None,
         _option(
@@ -57,8 +54,9 @@ def combine(
     from fedrepro.stages.user_models.combine import run
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    clients, data, held = (_fitting(texts or ()) for texts in (models, clients_data, validation))
-    files = ModelFiles(clients, model, shape, labels, data, held, public, evaluate, start, training)
+    clients, data = _fitting(models), _fitting(clients_data or ())
+    given = (labels, data, validation, public, evaluate, start, training)
+    files = ModelFiles(clients, model, shape, *given)
     if method == "all":
         _all(files, out, seed)
     elif out is None:

@@ -1,16 +1,17 @@
 """State dicts of plain PyTorch modules, read as networks of this package and written from them.
 
-PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution as
-(channels, channels of the input, height, width), a module lists its layers in the order of
-creation, with ReLU between. A user's module says by itself which tensors it has.
+Without a named network fully connected layers are assumed, as PyTorch keeps them: weights are
+(out, in), layers in the order of creation, with ReLU between. A module says which tensors it has.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,9 +64,9 @@ def stack(
 ) -> StackedModels:
     """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
-    `models` are the clients' architectures, one for all or one for each; by default a fully
-    connected network with ReLU. Others need the `shape` of one example. `names` are for errors.
-    Shapes may differ between clients in hidden widths alone.
+    `models` are the clients' modules, one for all or one for each, which need the `shape` of one
+    example; by default fully connected networks with ReLU, whose hidden widths may differ. `names`
+    are for errors.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     for key in CHECKPOINT:
@@ -78,40 +79,35 @@ def stack(
     model = models[0] if models else None
     if model and model.component.meta.get(MODULE):
         if not shape:
-            raise _without_shape(named[0], model)
+            raise FedreproError(
+                f"{named[0]}: model '{model.name}' needs the shape of one example, which a state "
+                "dict does not hold (shape=…, --shape 1,28,28)"
+            )
         return _stacked_module(state_dicts, model, shape, named)
     clients = [_layers(state, at) for state, at in zip(state_dicts, named, strict=True)]
-    first, dense = clients[0], all(one.weight.ndim == 2 for one in clients[0])
-    for own, where in zip(clients[1:], named[1:], strict=True):
-        if _architecture(own) != _architecture(first):
+    first = clients[0]
+    shape = shape or (int(first[0].weight.shape[1]),)
+    if math.prod(shape) != first[0].weight.shape[1]:
+        raise FedreproError(f"{named[0]} has {_words(first)}, which take no examples of {shape}")
+    for own, where in zip(clients, named, strict=True):
+        if _form(own) != _form(first):
             raise FedreproError(
                 f"{where} has {_words(own)}, where {named[0]} has {_words(first)}: only networks "
                 "of one architecture are combined; name that of each by --model"
             )
     each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
-    most = tuple(max(units) for units in zip(*each, strict=True))
     widths = each if len(set(each)) > 1 else None
-    if model is None and not dense:
-        raise FedreproError(
-            f"{named[0]} has convolutions, whose padding and pooling it does not hold; say which "
-            "model it is and the shape of one example (model=…, shape=…, or --model "
-            "cnn+kernel~3 --shape 1,28,28)"
-        )
-    spec = model or dense_spec(most, first[0].bias is not None)
-    if widths and spec.name == "mlp":
-        spec = spec.component.spec({**spec.values, "hidden": list(most)})
-    if shape is None and not dense:
-        raise _without_shape(named[0], spec)
+    spec = dense_spec(np.max(each, axis=0).tolist(), first[0].bias is not None)
+    if model and not widths and model != spec:
+        said = f"{named[0]} has {_words(first)}, that is {spec.token}"
+        raise FedreproError(f"{said}, and not '{model.token}'")
     tensors = {}
     for place, stored in enumerate(zip(*clients, strict=True)):
-        # with this package's axes: (in, out); a convolution's are the same
-        weights = [one.weight.T if one.weight.ndim == 2 else one.weight for one in stored]
-        tensors[f"weight{place}"] = _padded(weights)
+        tensors[f"weight{place}"] = _padded([layer.weight.T for layer in stored])
         if stored[0].bias is not None:
             tensors[f"bias{place}"] = _padded([layer.bias for layer in stored])
-    classes, shape = len(first[-1].weight), shape or (int(first[0].weight.shape[1]),)
-    _require_fit(first, tensors, network_of(spec, shape, classes), spec, named[0])
-    return StackedModels(spec, shape, classes, tensors, tuple(one.name for one in first), widths)
+    names = tuple(layer.name for layer in first)
+    return StackedModels(spec, shape, len(first[-1].weight), tensors, names, widths)
 
 
 def _padded(arrays: Sequence[Any]) -> np.ndarray:
@@ -188,13 +184,6 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
     return table.astype(np.int64)
 
 
-def _without_shape(where: str, model: Spec) -> FedreproError:
-    return FedreproError(
-        f"{where}: model '{model.name}' needs the shape of one example (shape=…, --shape "
-        "1,28,28), which a state dict does not hold"
-    )
-
-
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
     """Convert a tensor or array to float32, or raise FedreproError: numbers must be finite."""
     if hasattr(value, "detach"):
@@ -209,11 +198,11 @@ def array_of(value: Any, key: str, where: str) -> np.ndarray:
     return array
 
 
-# --------------------------------------------------------------- fully connected and convolutions
+# ------------------------------------------------------------------------- fully connected layers
 
 
 class StoredLayer(NamedTuple):
-    """A layer as PyTorch stores it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+    """A fully connected layer as PyTorch stores it; weight: (out, in), bias: (out,)."""
 
     name: str
     weight: np.ndarray
@@ -228,10 +217,10 @@ def _layers(state: Any, where: str) -> list[StoredLayer]:
     for key, value in state.items():
         name, _, part = str(key).rpartition(".")
         array = array_of(value, str(key), where)
-        if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
+        if part not in PARTS or array.ndim != (2 if part == "weight" else 1):
             raise FedreproError(
-                f"{where}: '{key}', {array.shape}, is not of a fully connected layer or a "
-                "convolution: name its network, as in --model nets.py:Net --shape 1,28,28"
+                f"{where}: '{key}', {array.shape}, is not of a fully connected layer: name "
+                "the class of its network, as in --model nets.py:Net --shape 1,28,28"
             )
         parts.setdefault(name, {})[part] = array
     biased = any("bias" in arrays for arrays in parts.values())
@@ -249,6 +238,9 @@ def _layers(state: Any, where: str) -> list[StoredLayer]:
                 f"{where}: layer '{name}' has a weight {weight.shape} and {len(bias)} biases: if "
                 "it is stored as (in, out), transpose it"
             )
+    if any(len(a.weight) != b.weight.shape[1] for a, b in pairwise(found)):
+        said = f"{where} has {_words(found)}, where one does not take what the one before gives"
+        raise FedreproError(f"{said}: sort the layers, or name the network by --model")
     return found
 
 
@@ -257,30 +249,9 @@ def _words(layers: Sequence[StoredLayer]) -> str:
     return ", ".join(f"{layer.name} {layer.weight.shape}{lacks}" for layer in layers)
 
 
-def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return a tuple, equal for networks that can be combined: layer names, no biases, shapes."""
-    dense = all(layer.weight.ndim == 2 for layer in layers)
-    shapes = [layer.weight.shape for layer in layers]
-    ends = (shapes[0][1], shapes[-1][0])
-    return [layer.name for layer in layers], layers[0].bias is None, ends if dense else shapes
-
-
-def _require_fit(
-    first: Sequence[StoredLayer],
-    tensors: Arrays,
-    network: Network,
-    model: Spec,
-    where: str,
-) -> None:
-    """Raise FedreproError if tensors do not fit the model; `first`: layers of file `where`."""
-    if {name: value.shape[1:] for name, value in tensors.items()} != network.shapes:
-        shapes = [v for name, v in network.shapes.items() if name.startswith("weight")]
-        due = ", ".join(str(v if len(v) == 4 else v[::-1]) for v in shapes)
-        lacks = "" if "bias0" in network.shapes else " without bias"
-        raise FedreproError(
-            f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}{lacks}: "
-            "name the network by --model"
-        )
+def _form(layers: Sequence[StoredLayer]) -> tuple[Any, ...]:
+    names, ends = [layer.name for layer in layers], (layers[0], layers[-1])
+    return names, ends[0].bias is None, ends[0].weight.shape[1], len(ends[1].weight)
 
 
 # ------------------------------------------------------------------------------- users' modules
