@@ -196,7 +196,7 @@ def entries(
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
-        row: dict[str, Any] = {"method": name, "label": item.meta["label"], "kind": ""}
+        row: dict[str, Any] = {"method": name, **{k: item.meta[k] for k in ("label", "kind")}}
         row |= {"setting": "", "settings_tried": 0} | dict.fromkeys(NUMBERS)
         row["sees"] = needs_in_words(item.meta["needs"], item.meta["sends"])
         row["not_applied"], made = context.lacking(item), None
@@ -235,12 +235,9 @@ def _best(
         held = Examples(tensor_of(inputs), tensor_of(labels))
         best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
     made = results[best].made
-    alone = isinstance(made, GlobalModel) and made.networks == 1
-    kind = "one model" if alone else "several models"
     found = {number.metric: number.value for number in results[best].cost}
     found |= measured(made, examples) | {"seconds": sum(done.seconds for done in results)}
     numbers: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
-    numbers["kind"] = "control" if item.meta["kind"] == "control" else kind
     return numbers | {"setting": settings[best].token, "settings_tried": len(settings)}, made
 
 

@@ -44,7 +44,6 @@ from fedrepro.core.state_and_model_files import (
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
 from fedrepro.stages.user_models.combine import each
@@ -64,7 +63,7 @@ class SmallProblem:
     """A small federation to try methods on; `info` has all that a method may declare to need.
 
     Client j has rows[j] of the training examples `inputs`, float32 (N, D), and `labels`, int64
-    (N,), on which `models` are trained; no client has the examples of `test`.
+    (N,), on which `models` are trained.
     """
 
     inputs: np.ndarray
@@ -73,7 +72,6 @@ class SmallProblem:
     clients: Clients
     models: LocalModels
     info: ClientInfo
-    test: EvaluationSplit
 
 
 def problem_of(
@@ -88,7 +86,7 @@ def problem_of(
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
     `pairs` has (inputs float32 (n, D), labels int64 (n,)) for `train`, `clients` (to validate),
-    `server`, `public`, `test`. Client j has rows[j] of `train` and validation[j] of `clients`.
+    `server`, `public`. Client j has rows[j] of `train` and validation[j] of `clients`.
     """
     examples = {k: Examples(tensor_of(x), tensor_of(y)) for k, (x, y) in pairs.items()}
     inputs, labels = pairs["train"]
@@ -103,36 +101,13 @@ def problem_of(
     of_all = inputs, labels, *pairs["public"], *pairs["server"], clients, first
     info = ClientInfo(training, "cpu", counts.sum(1), counts, *of_all)
     models = LocalModels(model, shape, classes, own)
-    test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
-    return SmallProblem(inputs, labels, rows, clients, models, info, test)
+    return SmallProblem(inputs, labels, rows, clients, models, info)
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
     """Return the clients as nodes of a graph, such as a ring."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, RngKey(0))
     return GraphNodes(**vars(clients), weights=weights)
-
-
-def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation on images of digits: five clients with unlike classes, or one.
-
-    `training` has changes of the parameters of local training, adam for 10 epochs.
-    """
-    spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
-    made = spec.component.make(Arrays, Path(), **spec.values)
-    y, classes = made.y, len(made.classes)
-    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
-    held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
-    values = {} if pooled else {"clients": 5, "alpha": 0.5}
-    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
-    owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
-    rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
-    pairs = {split: (x[split], y[split]) for split in ("train", "test")}
-    for at, name in enumerate(("clients", "server", "public")):
-        pairs[name] = x["validation"][at::3], y["validation"][at::3]
-    own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
-    how = components("training")["adam"].spec({"epochs": 10, **training})
-    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 # ------------------------------------------------------------------- what a method is handed
@@ -350,12 +325,15 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
     """
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
-    digits = _problem_for(item, model) if METHOD_KINDS[item.meta["kind"]].with_data else None
+    digits = _digits(item, model) if METHOD_KINDS[item.meta["kind"]].with_data else None
     return {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
 
 
-def _problem_for(item: Component, named: str) -> SmallProblem:
-    """Make a federation on digits for `item`, with the network `named` or one of MODELS."""
+def _digits(item: Component, named: str) -> SmallProblem:
+    """Make a federation on images of digits for `item`: five clients with unlike classes, or one.
+
+    They have the network `named`, or one of MODELS, and train it by adam for 10 epochs.
+    """
     fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
@@ -364,9 +342,23 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
             f"method '{item.name}' combines {', '.join(models)}, not '{tried}': name one by --model"
         )
     scenario, override = item.meta["scenario"], item.meta["scenario"].get("training")
-    training = {"shared_init": True} if item.meta["one_start"] else {}
+    training = {"epochs": 10, "shared_init": bool(item.meta["one_start"])}
     training |= override if isinstance(override, Mapping) else {}
-    return digits_problem(model, pooled="partition" in scenario, **training)
+    spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
+    made = spec.component.make(Arrays, Path(), **spec.values)
+    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
+    y, classes, pooled = made.y, len(made.classes), "partition" in scenario
+    held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
+    values = {} if pooled else {"clients": 5, "alpha": 0.5}
+    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
+    owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
+    rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
+    pairs = {"train": (x["train"], y["train"])}
+    for at, name in enumerate(("clients", "server", "public")):
+        pairs[name] = x["validation"][at::3], y["validation"][at::3]
+    own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
+    how = components("training")["adam"].spec(training)
+    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
