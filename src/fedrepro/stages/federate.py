@@ -85,12 +85,9 @@ def run(job: Job, device: str = "cpu") -> None:
     follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
     meaning = checkpoint_fingerprint(given, method, measuring, follow)
     splits_of = (*method.component.meta["evaluate"], *job.evaluate, *follow)
+    swept = scenario.training.swept
     settings = [  # local training, method, and the name of both
-        (
-            training,
-            setting,
-            setting_token(setting, [(k, training[k]) for k in scenario.training.swept]),
-        )
+        (training, setting, setting_token(setting, [(key, training[key]) for key in swept]))
         for setting, training in itertools.product(method.expand(), scenario.training.expand())
     ]
     for _, setting, _ in settings:
