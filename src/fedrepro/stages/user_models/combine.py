@@ -151,8 +151,8 @@ def as_state(made: GlobalModel, classes: int) -> Any:
 # ------------------------------------------------------------------------------------ all methods
 
 # a method's numbers in the table, in the order of columns
-NUMBERS = ("accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes")
-NUMBERS = (*NUMBERS, "parameters", "forward_passes", "seconds")
+NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
+NUMBERS += ["parameters", "forward_passes", "seconds"]
 
 
 def run_all(
