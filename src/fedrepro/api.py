@@ -110,7 +110,6 @@ class LocalModels:
         label_counts: np.ndarray | None = None,
         model: str | Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
-        layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> LocalModels:
         """Stack models trained by plain PyTorch, one state dict per client, as input of a method.
@@ -118,18 +117,17 @@ class LocalModels:
         Args:
             state_dicts: one per client, in the order of clients.
             label_counts: training examples of each client and class, (J, K).
-            model: the architecture, for all clients or a list with one for each: a name (lenet5),
-                also with parameters (resnet20+norm~batch), or file and class (nets.py:Net). By
-                default fully connected layers in the order of the state dicts, with ReLU.
+            model: the module, for all clients or a list with one for each: a name with parameters
+                (resnet20+norm~batch), or file and class (nets.py:Net). By default fully connected
+                layers in the order of the state dicts, with ReLU.
             shape: the shape of one example; required unless all layers are fully connected.
-            layers: names of the layers from input to output, if state dicts have another order.
             names: names of the clients, for error messages.
         """
         from fedrepro.networks import state_dicts as module
 
         words = [model] if isinstance(model, str) else list(model or ())
         specs = [spec_called("model", word) for word in words]
-        stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, layers, names)
+        stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(**vars(stacked), label_counts=counts)
 
@@ -244,24 +242,24 @@ class GlobalModel:
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
-    def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
-        Raises FedreproError for a mixture of several networks. `layers` are names of layers; by
-        default those in the clients' state dicts, or else those of an `nn.Sequential`.
+        Layers are called as in the clients' state dicts, or else as in an `nn.Sequential`. Raises
+        FedreproError for a mixture of several networks.
         """
         if self.networks > 1:
             raise FedreproError(
                 f"this model is a mixture of {self.networks} networks, which no single state dict "
                 "holds; take state_dicts(), and weigh their probabilities by `weights`"
             )
-        return self.state_dicts(layers)[0]
+        return self.state_dicts()[0]
 
-    def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    def state_dicts(self) -> list[dict[str, Any]]:
         """Return a state dict for each of the m networks, as `state_dict` does for one."""
         from fedrepro.networks.state_dicts import unstack
 
-        return unstack(self.model, self.tensors, layers or self.layers, self.widths)
+        return unstack(self.model, self.tensors, self.layers, self.widths)
 
 
 def _numbers(

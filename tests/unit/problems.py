@@ -51,7 +51,7 @@ def problem(hidden=(8,), count=4, kind="mlp", **training_values):
         (x[:count], y[:count]) for count, (x, y) in {30: blobs(seed=1), 60: blobs(seed=3)}.items()
     )
     held = [own[::2] for own in rows]
-    pairs = {"train": (inputs, labels), "clients": blobs(seed=2), "test": blobs(seed=4)}
+    pairs = {"train": (inputs, labels), "clients": blobs(seed=2)}
     pairs |= {"server": at_server, "public": public}
     return problem_of(pairs, rows, held, model, training, (FEATURES,), CLASSES)
 
@@ -59,12 +59,12 @@ def problem(hidden=(8,), count=4, kind="mlp", **training_values):
 def problem_on(inputs, labels, count, model, training, classes):
     """A problem of as many clients on these examples (N, *shape), every so many for each.
 
-    All that is validated with, public or tested are the first thirty of them.
+    All that is validated with or public are the first thirty of them.
     """
     shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
     rows = [np.arange(j, len(inputs), count) for j in range(count)]
     part = flat[:30], labels[:30]
-    pairs = dict.fromkeys(("clients", "server", "public", "test"), part)
+    pairs = dict.fromkeys(("clients", "server", "public"), part)
     pairs["train"] = flat, labels
     held = [own[own < 30] for own in rows]
     return problem_of(pairs, rows, held, model, training, shape, classes)

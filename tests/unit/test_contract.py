@@ -122,10 +122,9 @@ def changed(text: str, old: str, new: str) -> str:
 def test_the_methods_of_the_page_pass(found, text, names):
     checked = found(text)
     assert set(checked) == names
-    for findings, accuracy in checked.values():
+    for findings in checked.values():
         assert len(findings) >= 2
         assert not any(findings.values()), findings
-        assert "not above chance" not in accuracy
 
 
 def test_the_page_names_what_clients_do_and_what_that_needs():
@@ -160,8 +159,8 @@ RESULT = "GlobalModel(clients.model, tensors)"
          "its networks cannot predict, with tensors of shapes {'weight0': "),
         (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
         (changed(MEDIAN, BODY, BODY + "    tensors['bias0'] = tensors['bias0'] * np.nan\n"),
-         "with numbers that are not finite"),
-        (changed(MEDIAN, f"return {RESULT}", "return None"), "makes no global model of these 5"),
+         "its predictions are not finite"),
+        (changed(MEDIAN, f"return {RESULT}", "return None"), "makes no model of these clients"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 10)) * 2)"),
          "do not add up to 1"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 9)))"),
@@ -177,24 +176,21 @@ RESULT = "GlobalModel(clients.model, tensors)"
     ],
 )  # fmt: skip
 def test_a_broken_promise_is_found_out(found, text, told):
-    whys = [why for findings, _ in found(text).values() for why in findings.values() if why]
+    whys = [why for findings in found(text).values() for why in findings.values() if why]
     assert any(re.search(told, why) for why in whys), whys
 
 
-def test_it_says_what_a_method_breaks_and_its_accuracy(capsys, tmp_path):
+def test_it_says_what_a_method_breaks(capsys, tmp_path):
     assert main(["check-method", "regmean"]) == 0
     said = capsys.readouterr().out
-    assert "regmean: passes all 3 checks" in said
-    assert re.search(r"^accuracy on digits: \d\d\.\d %; of clients alone \d\d\.\d %$", said, re.M)
+    assert "regmean: passes all 2 checks" in said
     (tmp_path / "bad.py").write_text(changed(MEDIAN, f"return {RESULT}", "return 3"))
     assert main(["check-method", str(tmp_path / "bad.py")]) == 1
     said = capsys.readouterr().out
     assert "FAILS" in said
-    assert "median: fails 2 of 3 checks" in said
+    assert "median: fails 1 of 2 checks" in said
     for name in ("best_client", "fedavg", "pooled"):
-        findings, accuracy = check_method(components("method")[name])
-        assert not any(findings.values())
-        assert accuracy
+        assert not any(check_method(components("method")[name]).values())
 
 
 PARTITION = """
@@ -226,15 +222,3 @@ def test_what_cannot_be_checked_is_a_sentence(text, told, capsys, tmp_path):
     (tmp_path / "odd.py").write_text(text)
     assert main(["check-method", str(tmp_path / "odd.py")]) == 2
     assert told in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("found")
-def test_an_accuracy_at_chance_is_said(tmp_path, capsys):
-    path = tmp_path / "zero.py"
-    path.write_text(changed(MEDIAN, "np.median(value, axis=0)[None]", "0 * value[:1]"))
-    assert main(["check-method", str(path)]) == 0  # what is asked of every method, a bound too
-    said = capsys.readouterr().out
-    assert re.search(r"digits: \d+\.\d %, not above chance \(1\d\.\d %\); of clients alone", said)
-    assert "median: passes all 3 checks" in said
-    assert main(["check-method", "average"]) == 0
-    assert "above chance" not in capsys.readouterr().out

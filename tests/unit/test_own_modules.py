@@ -185,7 +185,7 @@ def test_a_prefix_of_some_clients_alone_is_taken_off_theirs():
     made = clients(HeadFirst)
     wrappers = ("plain", "both", "compiled")
     given = [WRAPPERS[w](m.state_dict()) for w, m in zip(wrappers, made, strict=True)]
-    with pytest.raises(FedreproError, match=r"name its network, as in --model nets\.py:Net"):
+    with pytest.raises(FedreproError, match=r"its network, as in --model nets\.py:Net"):
         LocalModels.from_state_dicts(given[:1])
     state = fedrepro.combine(read(given, "head_first"), "average").state_dict()
     made[0].load_state_dict(state, strict=True)
@@ -281,7 +281,7 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     for place, one in enumerate(made):
         torch.save(one.state_dict(), f"{place}.pt")
     test = Path("test.npz")
-    own = {"data": [Path("0.npz"), Path("1.npz")], "evaluate": test, "validation": [test]}
+    own = {"data": [Path("0.npz"), Path("1.npz")], "evaluate": test, "validation": test}
     found, _ = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
     rows = {row["method"]: row for row in found}
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):

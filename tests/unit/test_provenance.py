@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -132,18 +131,6 @@ def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch)
     assert found["digest"] == origin()["digest"]
     assert [one["digest"] for one in found["behind"]] == ["12" * 16]
     assert {one["revision"] for one in origins([found])} == {"earlier", origin()["revision"]}
-
-
-def test_local_models_say_that_sources_changed_while_they_were_trained(
-    data, local, tmp_path, monkeypatch  # noqa: F811
-):  # fmt: skip
-    asked = itertools.chain([source_digests.digest], itertools.repeat(lambda _: "56" * 16))
-    monkeypatch.setattr(source_digests, "digest", lambda files: next(asked)(files))
-    assert train(data, tmp_path) == 0
-    for name in ("local.parquet", "timings.parquet"):
-        found = read_source(tmp_path / name)
-        assert found["digest"] == read_source(local)["digest"]
-        assert found["changed_to"] == "56" * 16
 
 
 def test_features_and_a_gpu_are_named_where_they_compute(monkeypatch):

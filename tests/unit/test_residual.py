@@ -21,6 +21,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.networks.predict import network_of
+from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
@@ -223,7 +224,8 @@ def test_rounds_have_the_rules(given, rule):
     else:
         before, after = (of["weights"]["norm.running_var"] for of in (begun, state))
         assert not np.array_equal(before, after)
-    look = judge.evaluate_round(state, {"test": given.test}, RngKey(0))
+    split = EvaluationSplit(given.clients.data.examples, given.labels, SHAPE, CLASSES)
+    look = judge.evaluate_round(state, {"test": split}, RngKey(0))
     assert look.finite
     assert [(number.metric, number.split) for number in look.values] == [("accuracy", "test")]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from contract import as_split
 from problems import problem
 
 from fedrepro.api import Report
@@ -168,5 +169,5 @@ def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(tmp_p
     how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
     keeper = Checkpointer(tmp_path / "trial.pt", "same", 0.0)
     with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
-        TrialRounds(*how, {"test": given.test}).run(RngKey(3), keeper)
+        TrialRounds(*how, {"test": as_split(given)}).run(RngKey(3), keeper)
     assert not (tmp_path / "trial.pt").exists()

@@ -243,7 +243,7 @@ def test_what_cannot_be_submitted_is_a_sentence(tmp_path, capsys):
     with working_in(tmp_path / "mine"):
         words = ["submit", "mini/1", "--scale", "tiny"]
         for said, told in (
-            ([*words[:3], "quick"], "no exhibit of mini/1 is computed whole with 'median'"),
+            ([*words[:3], "quick"], "mini/1-digits is not computed whole with 'median'"),
             (["submit", "minor/1"], "unknown leaderboard 'minor/1'"),
         ):
             assert main(said) == 2

@@ -19,7 +19,7 @@ def _option(words: str, *names: str, least: int | None = None) -> Any:
 
 File = Path | None
 Text = str | None
-Model = Annotated[Text, _option("such as resnet20+norm~batch, lenet5, or file.py:Class")]
+Model = Annotated[Text, _option("such as resnet20+norm~batch, or file.py:Class")]
 ShapeText = Annotated[Text, _option("of one example, such as 1,28,28")]
 
 
@@ -32,10 +32,7 @@ def combine(
     ],
     out: Annotated[File, _option("file to write; of all methods a new folder")] = None,
     evaluate: Annotated[File, _option("examples to measure all methods on")] = None,
-    validation: Annotated[
-        list[str] | None,
-        _option("examples that methods may choose by; one file, or one of each client"),
-    ] = None,
+    validation: Annotated[File, _option("examples that methods may choose by")] = None,
     clients_data: Annotated[
         list[str] | None,
         _option(
@@ -57,8 +54,9 @@ def combine(
     from fedrepro.stages.user_models.combine import run
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    clients, data, held = (_fitting(texts or ()) for texts in (models, clients_data, validation))
-    files = ModelFiles(clients, model, shape, labels, data, held, public, evaluate, start, training)
+    clients, data = _fitting(models), _fitting(clients_data or ())
+    given = (labels, data, validation, public, evaluate, start, training)
+    files = ModelFiles(clients, model, shape, *given)
     if method == "all":
         _all(files, out, seed)
     elif out is None:
@@ -72,7 +70,6 @@ def _fitting(texts: Sequence[str]) -> list[Path]:
 
 
 def _all(files: Any, out: Path | None, seed: int) -> None:
-    from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
     found, notes = run_all(files, out, seed)
@@ -80,15 +77,14 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
     rows, seen = [], dict[str, list[str]]()
     for row in (row for row in found if not row["not_applied"]):
         called, sent = row["label"], row["bytes_up"]
-        models = times(sent, sent / row["times_the_models"])[:-2] if sent else ""
-        costs = [f"{sent / 1e6:.3g}", models, f"{row['rounds']:.0f}"]
+        costs = [f"{sent / 1e6:.3g}", f"{row['rounds']:.0f}"]
         if row["kind"] == "control":  # it exchanges no models, so its traffic says nothing
-            called, costs = f"{called}, control", ["–"] * 3
+            called, costs = f"{called}, control", ["–"] * 2
         seen.setdefault(row["sees"], []).append(called)
         costs += [f"{row['passes']:.3g}", f"{row['seconds']:.2f}"]
         size = _size(row["parameters"], row["forward_passes"])
         rows.append((called, f"{100 * row['accuracy']:.1f} %", *costs, size))
-    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
+    heads = ("method", "accuracy", "MB sent", "rounds", "passes", "s", "weights")
     show(heads, rows, narrow=True)
     say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
     failed = (row for row in found if row["not_applied"])
@@ -110,17 +106,10 @@ def evaluate(
     shape: ShapeText = None,
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
+    from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    paths = _fitting(models)
-    _evaluated(paths, ModelFiles(paths, model, shape, evaluate=data))
-
-
-def _evaluated(models: list[Path], files: Any) -> None:
-    from fedrepro.stages.user_models.combine import evaluations
-
-    results, notes = evaluations(models, files)
-    say(*notes)
+    results = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
     rows, lines = [], []
     for found in results:
         name, loss = found["name"], found["loss"]
@@ -142,11 +131,10 @@ def check_method(
 
     failed = 0
     for item in methods_of(method):
-        findings, accuracy = check_method(item, model)
+        findings = check_method(item, model)
         checks = [(text, "FAILS" if why else "passes", why) for text, why in findings.items()]
         show((item.name, "", "why not"), checks)
         broken = sum(map(bool, findings.values()))
         say(f"{item.name}: {f'fails {broken} of' if broken else 'passes all'} {len(checks)} checks")
-        say(*([accuracy] if accuracy else []))
         failed += broken
     raise typer.Exit(int(failed > 0))

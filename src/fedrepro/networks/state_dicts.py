@@ -1,15 +1,17 @@
 """State dicts of plain PyTorch modules, read as networks of this package and written from them.
 
-PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution as
-(channels, channels of the input, height, width), a module lists its layers in the order of
-creation, with ReLU between. Users' modules: `module_state_dicts.py`.
+Without a named network fully connected layers are assumed, as PyTorch keeps them: weights are
+(out, in), layers in the order of creation, with ReLU between. A module says which tensors it has.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,45 +20,53 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.layers import (
-    Affine,
     Arrays,
-    Convolution2d,
     Parameter,
     Pass,
     Shape,
     Tensors,
 )
-from fedrepro.networks.module_state_dicts import (
-    StackedModels,
-    StateDict,
-    StateForm,
-    array_of,
-    stacked_module,
-)
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
+from fedrepro.networks.torch_modules import ModuleNetwork
 
 if TYPE_CHECKING:
     import torch
 
-CHECKPOINT = ("state_dict", "model_state_dict")  # keys under which checkpoints keep a state dict
+StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
+WRAPPER = re.compile(r"^(?:module|_orig_mod)\.")  # of DataParallel and torch.compile
+CHECKPOINT = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+)  # keys under which checkpoints keep a state dict
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
+
+
+@dataclass(frozen=True)
+class StackedModels:
+    """The state dicts of J clients, stacked (see `LocalModels`): tensors[name] is (J, *shape)."""
+
+    model: Spec
+    shape: Shape
+    classes: int
+    tensors: dict[str, np.ndarray]
+    layers: tuple[str, ...] = ()
+    widths: tuple[tuple[int, ...], ...] | None = None
 
 
 def stack(
     state_dicts: Sequence[StateDict],
     models: Sequence[Spec] = (),
     shape: Shape | None = None,
-    layers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> StackedModels:
     """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
-    `models` are the clients' architectures, one for all or one for each; by default a fully
-    connected network with ReLU. Others need the `shape` of one example. `layers` are names of
-    layers from inputs to outputs, if the state dicts have another order; `names` are for errors.
-    Shapes may differ between clients in hidden widths alone.
+    `models` are the clients' modules, one for all or one for each, which need the `shape` of one
+    example; by default fully connected networks with ReLU, whose hidden widths may differ. `names`
+    are for errors.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     for key in CHECKPOINT:
@@ -69,40 +79,35 @@ def stack(
     model = models[0] if models else None
     if model and model.component.meta.get(MODULE):
         if not shape:
-            raise _without_shape(named[0], model)
-        return stacked_module(state_dicts, model, shape, named)
-    clients = [_layers(state, layers, at) for state, at in zip(state_dicts, named, strict=True)]
-    first, dense = clients[0], all(one.weight.ndim == 2 for one in clients[0])
-    for own, where in zip(clients[1:], named[1:], strict=True):
-        if _architecture(own) != _architecture(first):
+            raise FedreproError(
+                f"{named[0]}: model '{model.name}' needs the shape of one example, which a state "
+                "dict does not hold (shape=…, --shape 1,28,28)"
+            )
+        return _stacked_module(state_dicts, model, shape, named)
+    clients = [_layers(state, at) for state, at in zip(state_dicts, named, strict=True)]
+    first = clients[0]
+    shape = shape or (int(first[0].weight.shape[1]),)
+    if math.prod(shape) != first[0].weight.shape[1]:
+        raise FedreproError(f"{named[0]} has {_words(first)}, which take no examples of {shape}")
+    for own, where in zip(clients, named, strict=True):
+        if _form(own) != _form(first):
             raise FedreproError(
                 f"{where} has {_words(own)}, where {named[0]} has {_words(first)}: only networks "
                 "of one architecture are combined; name that of each by --model"
             )
     each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
-    most = tuple(max(units) for units in zip(*each, strict=True))
     widths = each if len(set(each)) > 1 else None
-    if model is None and not dense:
-        raise FedreproError(
-            f"{named[0]} has convolutions, whose padding and pooling it does not hold; say which "
-            "model it is and the shape of one example (model=…, shape=…, or --model "
-            "cnn+kernel~3 --shape 1,28,28)"
-        )
-    spec = model or dense_spec(most, first[0].bias is not None)
-    if widths and spec.name == "mlp":
-        spec = spec.component.spec({**spec.values, "hidden": list(most)})
-    if shape is None and not dense:
-        raise _without_shape(named[0], spec)
+    spec = dense_spec(np.max(each, axis=0).tolist(), first[0].bias is not None)
+    if model and not widths and model != spec:
+        said = f"{named[0]} has {_words(first)}, that is {spec.token}"
+        raise FedreproError(f"{said}, and not '{model.token}'")
     tensors = {}
     for place, stored in enumerate(zip(*clients, strict=True)):
-        # with this package's axes: (in, out); a convolution's are the same
-        weights = [one.weight.T if one.weight.ndim == 2 else one.weight for one in stored]
-        tensors[f"weight{place}"] = _padded(weights)
+        tensors[f"weight{place}"] = _padded([layer.weight.T for layer in stored])
         if stored[0].bias is not None:
             tensors[f"bias{place}"] = _padded([layer.bias for layer in stored])
-    classes, shape = len(first[-1].weight), shape or (int(first[0].weight.shape[1]),)
-    _require_fit(first, tensors, network_of(spec, shape, classes), spec, named[0])
-    return StackedModels(spec, shape, classes, tensors, tuple(one.name for one in first), widths)
+    names = tuple(layer.name for layer in first)
+    return StackedModels(spec, shape, len(first[-1].weight), tensors, names, widths)
 
 
 def _padded(arrays: Sequence[Any]) -> np.ndarray:
@@ -120,9 +125,9 @@ def unstack(
 ) -> list[dict[str, Any]]:
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
-    `layers` are the layers' names, by default as in an `nn.Sequential` or the user's module
-    `model`. `widths` are each network's hidden units, if these vary. FedreproError says that
-    `model` has a layer that cannot be written, or that the number of names differs.
+    Layers are called `layers`, or as in an `nn.Sequential` if they are not as many. `widths` are
+    each network's hidden units, if these vary. FedreproError says that `model` has a layer that
+    cannot be written.
     """
     import torch
 
@@ -143,21 +148,12 @@ def unstack(
             "only fully connected layers and convolutions are written as a state dict, and model "
             f"'{model.name}' has others"
         )
-    if layers is None:
-        if any(value.ndim == 5 for value in tensors.values()):
-            said = f"name the layers of model '{model.name}', as in state_dict(['conv1', 'fc'])"
-            raise FedreproError(said)
-        classes = tensors[f"weight{places[-1]}"].shape[-1]
-        made = network_of(model, (tensors["weight0"].shape[1],), classes).layers
-        layers = [str(place) for place, one in enumerate(made) if isinstance(one, Affine)]
-    if len(layers) != len(places):
-        raise FedreproError(
-            f"{len(layers)} names are given for {len(places)} layers of model '{model.name}'"
-        )
+    if len(layers or ()) != len(places):
+        layers = [str(2 * place) for place in places]  # with ReLU between
     state_dicts = []
     for network in networks:
         state, ends = {}, (None, *(widths[network] if widths else ()), None)
-        for place, name in enumerate(layers):
+        for place, name in enumerate(layers or ()):
             for part in parts:
                 value = tensors[f"{part}{place}"][network]
                 if widths:  # the rest stands for no units
@@ -188,58 +184,63 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
     return table.astype(np.int64)
 
 
-def _without_shape(where: str, model: Spec) -> FedreproError:
-    return FedreproError(
-        f"{where}: model '{model.name}' needs the shape of one example (shape=…, --shape "
-        "1,28,28), which a state dict does not hold"
-    )
+def array_of(value: Any, key: str, where: str) -> np.ndarray:
+    """Convert a tensor or array to float32, or raise FedreproError: numbers must be finite."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float().numpy() if value.is_floating_point() else value.numpy()
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
+    with np.errstate(over="ignore"):  # what is too large for single precision is refused below
+        array = value.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
+    return array
 
 
-# --------------------------------------------------------------- fully connected and convolutions
+# ------------------------------------------------------------------------- fully connected layers
 
 
 class StoredLayer(NamedTuple):
-    """A layer as PyTorch stores it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+    """A fully connected layer as PyTorch stores it; weight: (out, in), bias: (out,)."""
 
     name: str
     weight: np.ndarray
     bias: np.ndarray | None
 
 
-def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Read a state dict's layers, inputs first, in its order or `order`; errors call it `where`."""
+def _layers(state: Any, where: str) -> list[StoredLayer]:
+    """Read a state dict's layers in its order, inputs first; errors call it `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
-    inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
-    if inner is not None:
-        raise FedreproError(f"{where}: '{inner}' holds further names; give the state dict itself")
     parts: dict[str, dict[str, np.ndarray]] = {}
     for key, value in state.items():
         name, _, part = str(key).rpartition(".")
         array = array_of(value, str(key), where)
-        if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
+        if part not in PARTS or array.ndim != (2 if part == "weight" else 1):
             raise FedreproError(
-                f"{where}: '{key}', {array.shape}, is not of a fully connected layer or a "
-                "convolution: name its network, as in --model nets.py:Net --shape 1,28,28"
+                f"{where}: '{key}', {array.shape}, is not of a fully connected layer: name "
+                "the class of its network, as in --model nets.py:Net --shape 1,28,28"
             )
         parts.setdefault(name, {})[part] = array
-    if order is not None and sorted(order) != sorted(parts):
-        raise FedreproError(f"{where} has the layers {', '.join(parts)}: name each of them once")
     biased = any("bias" in arrays for arrays in parts.values())
     found = []
-    for name in order or parts:
+    for name, held in parts.items():
         for part in PARTS[: 1 + biased]:
-            if part not in parts[name]:
+            if part not in held:
                 raise FedreproError(
                     f"{where}: layer '{name}' has no {part}, as others have; add one of zeros"
                 )
-        weight, bias = parts[name]["weight"], parts[name].get("bias")
+        weight, bias = held["weight"], held.get("bias")
         found.append(StoredLayer(name, weight, bias))
         if bias is not None and len(bias) != len(weight):
             raise FedreproError(
                 f"{where}: layer '{name}' has a weight {weight.shape} and {len(bias)} biases: if "
                 "it is stored as (in, out), transpose it"
             )
+    if any(len(a.weight) != b.weight.shape[1] for a, b in pairwise(found)):
+        said = f"{where} has {_words(found)}, where one does not take what the one before gives"
+        raise FedreproError(f"{said}: sort the layers, or name the network by --model")
     return found
 
 
@@ -248,37 +249,125 @@ def _words(layers: Sequence[StoredLayer]) -> str:
     return ", ".join(f"{layer.name} {layer.weight.shape}{lacks}" for layer in layers)
 
 
-def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return a tuple, equal for networks that can be combined: layer names, no biases, shapes."""
-    dense = all(layer.weight.ndim == 2 for layer in layers)
-    shapes = [layer.weight.shape for layer in layers]
-    ends = (shapes[0][1], shapes[-1][0])
-    return [layer.name for layer in layers], layers[0].bias is None, ends if dense else shapes
+def _form(layers: Sequence[StoredLayer]) -> tuple[Any, ...]:
+    names, ends = [layer.name for layer in layers], (layers[0], layers[-1])
+    return names, ends[0].bias is None, ends[0].weight.shape[1], len(ends[1].weight)
 
 
-def _require_fit(
-    first: Sequence[StoredLayer],
-    tensors: Arrays,
-    network: Network,
-    model: Spec,
-    where: str,
-) -> None:
-    """Raise FedreproError if tensors do not fit the model; `first`: layers of file `where`."""
-    wanted = [(layer, names) for layer, _, names in network.places if names]
-    odd = next((one for one, _ in wanted if not isinstance(one, Affine | Convolution2d)), None)
-    if odd is not None:
-        raise FedreproError(
-            "only fully connected layers and convolutions are read, and model "
-            f"'{model.name}' has a layer {type(odd).__name__}"
-        )
-    if {name: value.shape[1:] for name, value in tensors.items()} != network.shapes:
-        shapes = [network.shapes[names["weight"]] for _, names in wanted]
-        due = ", ".join(str(s if len(s) == 4 else s[::-1]) for s in shapes)
-        lacks = "" if "bias" in wanted[0][1] else " without bias"
-        raise FedreproError(
-            f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}{lacks}: "
-            "name the network by --model, or in Python the layers in their order (layers=…)"
-        )
+# ------------------------------------------------------------------------------- users' modules
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """The keys in state dicts of a user's PyTorch module, to read and write its models.
+
+    names: {key: name of its tensor}; keys of tied weights share one. fixed: {key: buffer} of those
+    that are equal at all clients and that training does not change. varying: {name: type} of other
+    buffers, such as running statistics, which are among a model's tensors.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    varying: Mapping[str, torch.dtype] = field(default_factory=dict)
+
+    def of(self, model: Spec) -> Spec:
+        """Attach these state dict keys to `model`."""
+        item = model.component
+        return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
+
+    def written(self, tensors: Arrays, network: int) -> dict[str, Any]:
+        """Convert network number `network` of stacked tensors (m, *shape) to a state dict."""
+        import torch
+
+        state = {}
+        for key, name in self.names.items():
+            if key in self.fixed:
+                state[key] = self.fixed[key].clone()
+            else:
+                value = torch.from_numpy(np.array(tensors[name][network], np.float32))
+                state[key] = value.to(self.varying.get(name, torch.float32))
+        return state
+
+
+def _stacked_module(
+    states: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
+) -> StackedModels:
+    """Stack J state dicts, named `where`, that a user's module loads."""
+    import torch
+
+    for state, name in zip(states, where, strict=True):
+        if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
+            raise FedreproError(f"{name} is not a state dict, or holds no tensors")
+    network = _network_that_loads(states[0], StateForm().of(model), shape)
+    module = network.module
+    for state, name in zip(states, where, strict=True):
+        if faults := _faults(state, module):
+            raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
+    states = [_unwrapped(state, module) for state in states]
+    known = {id(v): name for name, v in (*module.named_parameters(), *module.named_buffers())}
+    names = {key: known[id(v)] for key, v in module.state_dict(keep_vars=True).items()}
+    fixed: dict[str, torch.Tensor] = {}
+    varying: dict[str, torch.dtype] = {}
+    given = {name: [state[name] for state in states] for name, _ in module.named_parameters()}
+    for name, buffer in module.named_buffers():
+        if name not in names:  # it is in no state dict: the module makes it
+            continue
+        values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
+        if name not in network.buffers and all(torch.equal(values[0], v) for v in values[1:]):
+            fixed |= {key: values[0] for key, held in names.items() if held == name}
+            continue
+        varying[name], given[name] = buffer.dtype, [value.float() for value in values]
+    tensors = {
+        name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
+        for name, values in given.items()
+    }
+    form = StateForm(names, fixed, varying)
+    return StackedModels(form.of(model), shape, network.classes, tensors)
+
+
+def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
+    """Return the network of a module with as many classes as it needs to load a state dict.
+
+    Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
+    tensor's first. If none fits, the first network that can be created is returned.
+    """
+    made, failed = list[ModuleNetwork](), FedreproError("a state dict holds no sizes")
+    sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
+    for classes in dict.fromkeys(map(int, sizes)):
+        try:
+            network = network_of(model, shape, classes)
+        except FedreproError as error:
+            failed = error
+            continue
+        assert isinstance(network, ModuleNetwork)
+        made.append(network)
+        if not _faults(state, network.module):
+            return network
+    if not made:
+        raise failed
+    return made[0]
+
+
+def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
+    """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
+    state = _unwrapped(state, module)
+    shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    faults = [
+        f"has no '{key}' of shape {shape}"
+        for key, shape in shapes.items()
+        if tuple(getattr(state.get(key), "shape", (-1,))) != shape
+    ]
+    return faults + [f"has '{key}', which the model has not" for key in state if key not in shapes]
+
+
+def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
+    """Leave out prefixes of DataParallel and torch.compile, until keys are those of a module."""
+    while not module.state_dict().keys() & state.keys():
+        inner = {WRAPPER.sub("", str(key)): value for key, value in state.items()}
+        if inner.keys() == state.keys():
+            break
+        state = inner
+    return state
 
 
 # ----------------------------------------------------------------------------- different networks

@@ -36,13 +36,3 @@ def megabytes(size: float) -> str:
     if not math.isfinite(size):
         return "–"
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
-
-
-def times(value: float, base: float) -> str:
-    """Write `value / base` as text, such as "2.0 ×"; empty if `base` is 0 or `value` not finite."""
-    if not (math.isfinite(value) and base > 0):
-        return ""
-    ratio = value / base
-    if 0 < ratio < 0.95:
-        return f"{ratio:.2g} ×"
-    return f"{ratio:.1f} ×" if ratio < 99.5 else f"{ratio:,.0f} ×"

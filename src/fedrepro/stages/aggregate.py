@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -161,10 +161,8 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     """Raise FedreproError unless a method returned None or models that fit their networks."""
-    if made is None:
-        return
-    models = [made] if isinstance(made, GlobalModel) else made
-    listed = isinstance(models, Sequence) and not isinstance(models, str) and models
+    models = [made] if isinstance(made, GlobalModel) else () if made is None else made
+    listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
         raise FedreproError(
             f"method '{setting.token}' returns a {type(made).__name__}: let it return a "
@@ -172,13 +170,12 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         )
     for model in models:
         due = network_of(model.model, local.shape, local.classes).shapes
-        tensors = model.tensors
-        arrays = {k: v for k, v in tensors.items() if isinstance(v, np.ndarray)}
-        counts = {v.shape[:1] for v in arrays.values()}
-        axes = {k: v.ndim - 1 for k, v in arrays.items()}
-        fits = len(arrays) == len(tensors) and axes == {k: len(shape) for k, shape in due.items()}
+        found = {k: getattr(v, "shape", type(v).__name__) for k, v in model.tensors.items()}
+        arrays = all(isinstance(value, np.ndarray) for value in model.tensors.values())
+        axes = {k: len(shape) - 1 for k, shape in found.items()}
+        counts = {shape[:1] for shape in found.values()}
+        fits = arrays and axes == {k: len(shape) for k, shape in due.items()}
         if not fits or len(counts) > 1 or (0,) in counts:
-            found = {k: getattr(v, "shape", type(v).__name__) for k, v in tensors.items()}
             raise FedreproError(
                 f"method '{setting.token}' returns tensors {found}: let them be NumPy arrays of "
                 f"{due}, each with one more axis in front, of m > 0 networks"

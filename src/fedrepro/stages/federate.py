@@ -85,7 +85,14 @@ def run(job: Job, device: str = "cpu") -> None:
     follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
     meaning = checkpoint_fingerprint(given, method, measuring, follow)
     splits_of = (*method.component.meta["evaluate"], *job.evaluate, *follow)
-    settings, failures = setting_runs(scenario, method, measuring.race), Failures()
+    swept = scenario.training.swept
+    settings = [  # local training, method, and the name of both
+        (training, setting, setting_token(setting, [(key, training[key]) for key in swept]))
+        for setting, training in itertools.product(method.expand(), scenario.training.expand())
+    ]
+    for _, setting, _ in settings:
+        setting.component.fn(**setting.values)  # refuses wrong values before anything is run
+    failures = Failures()
     several, on_graph = len(settings) > 1, scenario.graph is not None
     known: dict[tuple[int, int], Progress] = {}
     failed: set[tuple[int, int]] = set()
@@ -188,24 +195,6 @@ def evaluator_of(scenario: Scenario, method: Spec, data: TrialData) -> Evaluator
         return GlobalEvaluator(method, clients)
     weights = weights_of(scenario.graph, clients.count, data.rng)
     return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
-
-
-def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[tuple[Spec, Spec, str]]:
-    """List what a job runs: (local training, method, name) of every combination of values.
-
-    Raises FedreproError if successive halving, of `race` rounds, takes more than the method runs.
-    """
-    found = []
-    for setting, training in itertools.product(method.expand(), scenario.training.expand()):
-        name = setting_token(setting, [(key, training[key]) for key in scenario.training.swept])
-        found.append((training, setting, name))
-        rounds = setting.component.fn(**setting.values).rounds
-        if race > rounds:
-            raise FedreproError(
-                f"method '{setting.token}': a race over {race} rounds, but a run ends after "
-                f"{rounds}; let it race over {rounds} at most"
-            )
-    return found
 
 
 def checkpoint_fingerprint(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -145,9 +144,8 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     `key` is the leaderboard or one of its tables; the configuration adds one method to it, by its
     key `also`. `by` is the author.
 
-    Returns (the folder, below the recorded leaderboard; sentences: notes, and why tables are left
-    out). Raises FedreproError if the method is unknown, its file changed since its runs, or no
-    table is computed completely.
+    Returns (the folder, below the recorded leaderboard; notes). Raises FedreproError if the method
+    is unknown, its file changed since its runs, or a table is not computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -163,20 +161,14 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         )
     (says,) = file.also
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
-    there = {part: [*map(os.path.exists, metrics_files_of(plan, [part]))] for part in keys}
-    missing = {
-        part: f"{found.count(False)} of {len(found)} files of runs are missing; make them with: "
-        f"{command(scale, part)}"
-        for part, found in there.items()
-        if not all(found)
-    }
-    keys = [part for part in keys if part not in missing]
-    said = [f"not part of it: {part} ({why})" for part, why in missing.items()]
-    if not keys:
-        raise FedreproError(
-            f"no exhibit of {key} is computed whole with '{says['name']}' at scale "
-            f"{scale}: {next(iter(missing.values()))}"
-        )
+    for part in keys:
+        missing = [path for path in metrics_files_of(plan, [part]) if not os.path.exists(path)]
+        if missing:
+            raise FedreproError(
+                f"{part} is not computed whole with '{says['name']}' at scale {scale}: "
+                f"{len(missing)} files of runs are missing; make them with: {command(scale, part)}"
+            )
+    said: list[str] = []
     item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
     sources = [read_source(path) for path in paths]
     then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
@@ -269,14 +261,6 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             if why := _difference(*tables):
                 failures = read_source(work / "run" / path).get("failed", ())
                 differing.append(f"{path}: {'; '.join(failures) or why}")
-        here = origin() if drawn and differing else {}
-        differing += [
-            f"this may be why: {key} is {json.dumps(here[key])} here, not "
-            f"{json.dumps(made.get(key))}"
-            for made in entry.origin
-            for key in ("digest", "versions", "arithmetic", "device")
-            if here and made.get(key) != here[key]
-        ]
     return Verdict(len(paths), drawn, differing)
 
 

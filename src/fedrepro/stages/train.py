@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.artifacts import opened, write_table
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.provenance import resources_used
 from fedrepro.core.state_and_model_files import KIND, model_rows
 from fedrepro.networks.predict import network_of
@@ -72,12 +72,6 @@ def run(job: Job, device: str = "cpu") -> None:
         return model_rows(*places, [len(task.rows) for task in tasks], trained.tensors, epochs)
 
     write_table(out, models(), KIND, source)
-    if (at_the_end := given.source(scenario.token)) != source:
-        source = at_the_end
-        # the sources changed meanwhile, so write again with the final provenance
-        with opened(out, KIND) as file:
-            groups = (file.read_row_group(number) for number in range(file.num_row_groups))
-            write_table(out, groups, KIND, source)
     columns = map(np.array, zip(*measured, strict=True))
     timings = dict(zip(("trial", "client", "seconds"), columns, strict=True))
     write_table(Path(job.out, TIMINGS), timings, "timings", source | resources_used())

@@ -25,18 +25,14 @@ if TYPE_CHECKING:
     import torch
 
 FIXED = 0  # the inputs and the classes, whose order is given
-ADDED = {"add", "add_", "iadd", "sub", "mul", "mul_", "imul", "div", "truediv"}
+# names of functions and of parts, in small letters without underscores
+ADDED = {"add", "iadd", "sub", "mul", "imul", "div", "truediv"}
 KEPT = {
-    "relu", "relu_", "relu6", "gelu", "silu", "elu", "leaky_relu", "tanh", "sigmoid", "hardtanh",
-    "hardswish", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "contiguous",
-    "clone", "mean",
+    "relu", "relu6", "gelu", "silu", "elu", "leakyrelu", "tanh", "sigmoid", "hardtanh", "hardswish",
+    "softplus", "dropout", "dropout2d", "maxpool2d", "avgpool2d", "adaptiveavgpool2d",
+    "adaptivemaxpool2d", "identity", "contiguous", "clone", "mean",
 }  # fmt: skip
 FLATTENED = {"flatten", "view", "reshape"}
-KEPT_PARTS = {
-    "ReLU", "ReLU6", "LeakyReLU", "GELU", "SiLU", "ELU", "Tanh", "Sigmoid", "Hardtanh", "Hardswish",
-    "Softplus", "Dropout", "Dropout2d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
-    "AdaptiveMaxPool2d",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,8 @@ class _Walk:
         if all(self.fixed(value.unit) for value in known):
             return _Given(FIXED)
         shape, before = node.meta["tensor_meta"].shape, self._before(node)
-        if called in ADDED and len({value.places for value in known}) == 1:
+        name = called.replace("_", "")
+        if name in ADDED and len({value.places for value in known}) == 1:
             # what is laid over all units, as a map of one channel, has units of its own
             wide = [
                 self.given[arg]
@@ -171,8 +168,8 @@ class _Walk:
             return _Given(known[0].unit, known[0].places * math.prod(before[2:]))
         over = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         axes = over if isinstance(over, tuple | list) else (over,)
-        mixes = called == "mean" and bool({None, 1, 1 - len(before)} & set(axes))
-        if called in KEPT and len(known) == 1 and shape[:2] == before[:2] and not mixes:
+        mixes = name == "mean" and bool({None, 1, 1 - len(before)} & set(axes))
+        if name in KEPT and len(known) == 1 and shape[:2] == before[:2] and not mixes:
             return known[0]
         raise self.stop(f"the call of {called}", "does not keep units apart as they are")
 
@@ -212,7 +209,7 @@ class _Walk:
             return given
         if isinstance(part, nn.GroupNorm):
             raise self.stop(layer, f"has {part.num_groups} groups, which channels cannot leave")
-        if kind in KEPT_PARTS:
+        if kind.lower() in KEPT:
             return given
         raise self.stop(layer, "is of an unknown kind, whose units may depend on their places")
 

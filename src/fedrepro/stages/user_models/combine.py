@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,8 +15,7 @@ import pandas as pd
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
-from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
-from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
@@ -36,7 +35,6 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.stages.user_models.user_files import (
-    ASSUMED,
     EQUAL,
     SUFFIXES,
     ModelContext,
@@ -65,7 +63,7 @@ def combine(
     spec = parse_token("method", method) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
     context = ModelContext.of(models)
-    if context.weighs_equally(setting.component):
+    if not context.counted and "example_counts" in setting.component.meta["needs"]:
         warnings.warn(EQUAL, stacklevel=2)
     return combined(context, setting, seed)
 
@@ -85,7 +83,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def _shared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    bare = replace(context.models, label_counts=None, layers=None)
+    bare = replace(context.models, label_counts=None)
     return SharedPreparation(bare, context.info(method), RngKey(seed, 0))
 
 
@@ -116,11 +114,20 @@ def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, 
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
     made, models = combined(context, setting, seed), context.models
-    write_state(out, as_state(made, models.classes))
+    state = as_state(made, models.classes)
+    if out.suffix != ".safetensors":
+        save_state(out, state)
+    elif made.networks > 1:
+        raise FedreproError(
+            f"cannot write {out}: several networks with their weights go into one .pt file only"
+        )
+    else:
+        from safetensors.torch import save
+
+        write_bytes(out, save({name: tensor.contiguous() for name, tensor in state.items()}))
     buffers = network_of(made.model, models.shape, models.classes).buffers
     networks = "one network" if made.networks == 1 else f"{made.networks} networks, weighted,"
-    equal = (EQUAL,) if context.weighs_equally(setting.component) else ()
-    return (*notes, *equal, f"{out}: {networks} of {made.trained(buffers):,} parameters")
+    return (*notes, f"{out}: {networks} of {made.trained(buffers):,} parameters")
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
@@ -141,26 +148,11 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     return state | ({"vote": True} if made.ties else {})
 
 
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict in the format of the file's suffix; several networks to .pt alone."""
-    if path.suffix != ".safetensors":
-        save_state(path, state)
-        return
-    if "state_dicts" in state:
-        raise FedreproError(
-            f"cannot write {path}: several networks with their weights go into one .pt file only"
-        )
-    from safetensors.torch import save
-
-    write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
-
-
 # ------------------------------------------------------------------------------------ all methods
 
-COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 # a method's numbers in the table, in the order of columns
-NUMBERS = ["settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS]
-NUMBERS += ["seconds", "client_seconds"]
+NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
+NUMBERS += ["parameters", "forward_passes", "seconds"]
 
 
 def run_all(
@@ -183,30 +175,29 @@ def run_all(
     found = sorted(entries(context, examples, seed), key=lambda one: -(one[0]["accuracy"] or -1.0))
     rows = [row for row, _ in found]
     if out is not None:
-        models, layers = context.models, context.models.layers or ()
+        models = context.models
         for row, made in found:
             if isinstance(made, GlobalModel):  # not models of clients
-                weights = sum(name.startswith("weight") for name in made.tensors)
-                named = replace(made, layers=layers if weights == len(layers) else None)
-                save_state(out / f"{row['method']}.pt", as_state(named, models.classes))
+                state = as_state(replace(made, layers=models.layers), models.classes)
+                save_state(out / f"{row['method']}.pt", state)
         write_text(out / "table.csv", csv_text(pd.DataFrame(rows)))
-    return rows, notes if context.counted else (*notes, EQUAL)
+    return rows, notes
 
 
 def entries(
     context: ModelContext, examples: Examples, seed: int = 0
-) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
-    """Yield a row and the models of each one-shot method and control, measured on `examples`.
+) -> list[tuple[dict[str, Any], MethodOutput]]:
+    """Return a row and the models of each one-shot method and control, measured on `examples`.
 
-    A row has accuracies and costs; `seconds` are of all parameter values tried, `client_seconds`
-    the clients' part, for the values that took them longest; `times_the_models` is bytes that
-    clients send divided by the bytes of their models; `not_applied` is the reason if it failed.
+    A row has accuracies and costs; `seconds` are of all parameter values tried; `not_applied` is
+    the reason if it failed.
     """
+    found = []
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
-        head = {"method": name, "label": item.meta["label"], "kind": "", "setting": ""}
-        row: dict[str, Any] = head | dict.fromkeys(NUMBERS) | {"settings_tried": 0}
+        row: dict[str, Any] = {"method": name, **{k: item.meta[k] for k in ("label", "kind")}}
+        row |= {"setting": "", "settings_tried": 0} | dict.fromkeys(NUMBERS)
         row["sees"] = needs_in_words(item.meta["needs"], item.meta["sends"])
         row["not_applied"], made = context.lacking(item), None
         if not row["not_applied"]:
@@ -218,7 +209,8 @@ def entries(
                 why = known or f"by a fault of the program ({arose(error)})"
                 row["not_applied"] = f"failed: {why}"
             log(name)
-        yield row, made
+        found.append((row, made))
+    return found
 
 
 def _best(
@@ -227,33 +219,26 @@ def _best(
     """Apply a method with its best values by validation, or defaults; measure it on `examples`."""
     models, known = context.models, context.known
     inputs, labels = known.validation_inputs, known.validation_labels
-    grid = {name: list(values) for name, values in item.meta["grid"].items()}
-    settings = list(item.spec(grid if inputs is not None else {}).expand())
+    grid = item.meta["grid"] if inputs is not None else {}
+    settings = list(item.spec({name: list(values) for name, values in grid.items()}).expand())
     costly, draws = _shared(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
-        split = EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)
-        return metrics_on(made, split, draws)
+        split = {"test": EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)}
+        assert made is not None
+        if isinstance(made, GlobalModel):
+            return {number.metric: number.value for number in measure(made, split, draws)}
+        return {number.metric: number.value for number in measure_alone(made, split, draws)[0]}
 
     results, best = [applied(setting, costly) for setting in settings], 0
-    if grid and inputs is not None and labels is not None:
+    if len(settings) > 1 and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
         best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
-    done, made = results[best], results[best].made
-    alone = isinstance(made, GlobalModel) and made.networks == 1
-    kind = "one model" if alone else "several models"
-    found = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
-    found |= measured(made, examples)
-    numbers: dict[str, Any] = {name: found[name] for name in NUMBERS if name in found}
-    numbers |= {
-        "kind": "control" if item.meta["kind"] == "control" else kind,
-        "setting": settings[best].token,
-        "settings_tried": len(settings),
-        "times_the_models": found["bytes_up"] / (FLOAT_BYTES * models.numbers),
-        "seconds": sum(one.seconds for one in results),
-        "client_seconds": max(one.further.seconds for one in results),
-    }
-    return numbers, made
+    made = results[best].made
+    found = {number.metric: number.value for number in results[best].cost}
+    found |= measured(made, examples) | {"seconds": sum(done.seconds for done in results)}
+    numbers: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
+    return numbers | {"setting": settings[best].token, "settings_tried": len(settings)}, made
 
 
 # ---------------------------------------------------------------------------- models in files
@@ -261,23 +246,19 @@ def _best(
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
-def evaluations(
-    models: Sequence[Path], files: ModelFiles
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure the model in each file of `models` on the examples in the file `files.evaluate`.
+def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
+    """Measure the model in each of `files.models` on the examples in the file `files.evaluate`.
 
-    Returns (a dict per model, notes on assumptions); keys are name, accuracy, loss, recall (by
-    class), examples, parameters and networks. Models may differ in width.
+    Returns a dict per model; keys are name, accuracy, loss, recall (by class), examples,
+    parameters and networks. Models may differ in width.
     """
     assert files.evaluate is not None
-    words, results, notes = files.words, list[dict[str, Any]](), list[str]()
+    words, models, results = files.words, files.models, list[dict[str, Any]]()
     examples_for = cache(partial(read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
         # if there is one file, several names are those of its networks
         made, local = _model(path, files, words if len(models) == 1 else own)
-        if not local.model.component.meta.get(MODULE):
-            notes = [ASSUMED]
         examples = examples_for(local.shape, local.classes)
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
@@ -293,17 +274,7 @@ def evaluations(
             "networks": made.networks,
         }
         results.append(result)
-    return results, notes
-
-
-def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure `made` (a model, or a list of one per client) on a split; return {metric: value}."""
-    assert made is not None
-    if isinstance(made, GlobalModel):
-        values = measure(made, {"test": split}, draws)
-    else:
-        values, _ = measure_alone(made, {"test": split}, draws)
-    return {number.metric: number.value for number in values}
+    return results
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:

@@ -1,12 +1,11 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
 Tests check the package's own methods; `fedrepro check-method` checks a user's on images of digits,
-in seconds, and measures its accuracy.
+in seconds.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -45,10 +44,9 @@ from fedrepro.core.state_and_model_files import (
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
-from fedrepro.stages.user_models.combine import applied, each, metrics_on
+from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
@@ -57,8 +55,6 @@ from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
-MOST_ROUNDS = 5  # that a method in rounds runs to measure its accuracy
-DRAWS = Draws(RngKey(0))
 MODELS = ("mlp+hidden~20", "logistic", "variational_mlp+hidden~20")  # the first that suits is taken
 
 
@@ -67,7 +63,7 @@ class SmallProblem:
     """A small federation to try methods on; `info` has all that a method may declare to need.
 
     Client j has rows[j] of the training examples `inputs`, float32 (N, D), and `labels`, int64
-    (N,), on which `models` are trained; no client has the examples of `test`.
+    (N,), on which `models` are trained.
     """
 
     inputs: np.ndarray
@@ -76,7 +72,6 @@ class SmallProblem:
     clients: Clients
     models: LocalModels
     info: ClientInfo
-    test: EvaluationSplit
 
 
 def problem_of(
@@ -91,7 +86,7 @@ def problem_of(
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
     `pairs` has (inputs float32 (n, D), labels int64 (n,)) for `train`, `clients` (to validate),
-    `server`, `public`, `test`. Client j has rows[j] of `train` and validation[j] of `clients`.
+    `server`, `public`. Client j has rows[j] of `train` and validation[j] of `clients`.
     """
     examples = {k: Examples(tensor_of(x), tensor_of(y)) for k, (x, y) in pairs.items()}
     inputs, labels = pairs["train"]
@@ -106,36 +101,13 @@ def problem_of(
     of_all = inputs, labels, *pairs["public"], *pairs["server"], clients, first
     info = ClientInfo(training, "cpu", counts.sum(1), counts, *of_all)
     models = LocalModels(model, shape, classes, own)
-    test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
-    return SmallProblem(inputs, labels, rows, clients, models, info, test)
+    return SmallProblem(inputs, labels, rows, clients, models, info)
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
     """Return the clients as nodes of a graph, such as a ring."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, RngKey(0))
     return GraphNodes(**vars(clients), weights=weights)
-
-
-def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation on images of digits: five clients with unlike classes, or one.
-
-    `training` has changes of the parameters of local training, adam for 10 epochs.
-    """
-    spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
-    made = spec.component.make(Arrays, Path(), **spec.values)
-    y, classes = made.y, len(made.classes)
-    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
-    held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
-    values = {} if pooled else {"clients": 5, "alpha": 0.5}
-    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
-    owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
-    rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
-    pairs = {split: (x[split], y[split]) for split in ("train", "test")}
-    for at, name in enumerate(("clients", "server", "public")):
-        pairs[name] = x["validation"][at::3], y["validation"][at::3]
-    own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
-    how = components("training")["adam"].spec({"epochs": 10, **training})
-    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 # ------------------------------------------------------------------- what a method is handed
@@ -221,6 +193,7 @@ def combines(item: Component, problem: SmallProblem) -> None:
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    _require(bool(first), "it makes no model of these clients")
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
@@ -345,36 +318,22 @@ def methods_of(wanted: str) -> list[Component]:
     return methods
 
 
-def check_method(item: Component, model: str = "") -> tuple[dict[str, str], str]:
-    """Check that a method keeps its rules, and measure it on digits with `model` or a small one.
+def check_method(item: Component, model: str = "") -> dict[str, str]:
+    """Check that a method keeps its rules, on digits with the network `model` or a small one.
 
-    Returns ({rule in words: why the method breaks it, or ""}, a sentence on its accuracy, or "").
+    Returns {rule in words: why the method breaks it, or ""}.
     """
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
-    kind, accuracy = METHOD_KINDS[item.meta["kind"]], list[float]()
-    digits = _problem_for(item, model) if kind.with_data else None
-    findings = {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
-    if digits is None:
-        return findings, ""
-
-    def run(item: Component, problem: SmallProblem) -> None:
-        accuracy.append(metrics_on(_models_after(item, problem), problem.test, DRAWS)["accuracy"])
-
-    findings["runs on digits, to a model that predicts"] = _tried(run, item, digits)
-    if not accuracy:
-        return findings, ""
-    labels, models = digits.test.labels, digits.models
-    most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
-    chance = most + 2 * math.sqrt(most * (1 - most) / len(labels))  # two standard errors more
-    alone = metrics_on([models.alone(j) for j in range(models.clients)], digits.test, DRAWS)
-    low = "" if accuracy[0] > chance else f", not above chance ({100 * chance:.1f} %)"
-    said = f"accuracy on digits: {100 * accuracy[0]:.1f} %{low}"
-    return findings, f"{said}; of clients alone {100 * alone['accuracy']:.1f} %"
+    digits = _digits(item, model) if METHOD_KINDS[item.meta["kind"]].with_data else None
+    return {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
 
 
-def _problem_for(item: Component, named: str) -> SmallProblem:
-    """Make a federation on digits for `item`, with the network `named` or one of MODELS."""
+def _digits(item: Component, named: str) -> SmallProblem:
+    """Make a federation on images of digits for `item`: five clients with unlike classes, or one.
+
+    They have the network `named`, or one of MODELS, and train it by adam for 10 epochs.
+    """
     fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
@@ -383,9 +342,23 @@ def _problem_for(item: Component, named: str) -> SmallProblem:
             f"method '{item.name}' combines {', '.join(models)}, not '{tried}': name one by --model"
         )
     scenario, override = item.meta["scenario"], item.meta["scenario"].get("training")
-    training = {"shared_init": True} if item.meta["one_start"] else {}
+    training = {"epochs": 10, "shared_init": bool(item.meta["one_start"])}
     training |= override if isinstance(override, Mapping) else {}
-    return digits_problem(model, pooled="partition" in scenario, **training)
+    spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
+    made = spec.component.make(Arrays, Path(), **spec.values)
+    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
+    y, classes, pooled = made.y, len(made.classes), "partition" in scenario
+    held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
+    values = {} if pooled else {"clients": 5, "alpha": 0.5}
+    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
+    owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
+    rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
+    pairs = {"train": (x["train"], y["train"])}
+    for at, name in enumerate(("clients", "server", "public")):
+        pairs[name] = x["validation"][at::3], y["validation"][at::3]
+    own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
+    how = components("training")["adam"].spec(training)
+    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
@@ -397,19 +370,3 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     except Exception as error:  # a stranger's code may raise anything
         return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
     return ""
-
-
-def _models_after(item: Component, problem: SmallProblem) -> Any:
-    """Run a method, five rounds at most; return its model, or those of clients or nodes."""
-    info = allowed(problem.info, item)
-    if not METHOD_KINDS[item.meta["kind"]].in_rounds:
-        return applied(item.spec(), SharedPreparation(problem.models, info, RngKey(0))).made
-    made, clients = item.fn(), watched(item, problem.clients)
-    state = made.init(clients, info, RngKey(0))
-    for done in range(min(made.rounds, MOST_ROUNDS)):
-        state, _ = made.round(state, clients, info, RngKey(0).at(round=done))
-    if item.meta["kind"] == "federated":
-        return made.model(state, clients)
-    held = made.beliefs(state, clients)[BELIEFS[0]].items()
-    nodes = range(clients.count)
-    return [GlobalModel(clients.model, {k: v[[node]] for k, v in held}) for node in nodes]

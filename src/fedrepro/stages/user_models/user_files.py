@@ -52,10 +52,6 @@ EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
-ASSUMED = (
-    "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and ReLU "
-    "stands between layers"
-)
 
 
 def read_state(path: Path) -> Any:
@@ -110,25 +106,24 @@ def read_examples(
     return Examples(tensor_of(inputs), tensor_of(np.array(numbers, np.int64)[data.y]))
 
 
-def paired(option: str, files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
-    """Sort the files of an `option` in the order of the models that they are named like.
+def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
+    """Sort clients' data in the order of the models that they are named like.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt.
     """
     if len(files) != len(models):
         raise FedreproError(
-            f"{option} names {len(files)} files for {len(models)} models: give one of each client"
+            f"--clients-data names {len(files)} files for {len(models)} models: give one of each"
         )
     for part in ("stem", "parent"):
         given, wanted = ([Path(getattr(p, part)).name for p in paths] for paths in (files, models))
         if sorted(given) == sorted(wanted) and len(set(given)) == len(given):
-            named = dict(zip(given, files, strict=True))
-            return [named[name] for name in wanted]
+            return [files[given.index(name)] for name in wanted]
     if len(models) == 1:
         return files
     raise FedreproError(
-        f"the names of {option} do not say which file belongs to which model: name both alike, "
-        "such as client0.npz and client0.pt"
+        "the names of --clients-data do not say which file belongs to which model: name both "
+        "alike, such as client0.npz and client0.pt"
     )
 
 
@@ -210,10 +205,6 @@ class ModelContext:
         ]
         return f"needs {'; '.join(dict.fromkeys(ways))}" if ways else ""
 
-    def weighs_equally(self, item: Component) -> bool:
-        """Return whether the method `item` weighs clients by sizes that are not known."""
-        return "example_counts" in item.meta["needs"] and not self.counted
-
     def info(self, method: Spec) -> ClientInfo:
         """Return what the method declares to need, and any inputs to measure BatchNorm on again."""
         more = ["public_inputs"] if recalibrates(method) else []
@@ -233,9 +224,9 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    model, shape: architectures, and the shape of an input, with commas between. data, validation:
-    clients' examples. evaluate: examples to measure on. start: the weights that all clients started
-    from. training: the token of an optimiser.
+    model, shape: architectures, and the shape of an input, with commas between. data: clients'
+    examples. validation: examples that all clients have. evaluate: examples to measure on. start:
+    the weights that all clients started from. training: the token of an optimiser.
     """
 
     models: Sequence[Path]
@@ -243,7 +234,7 @@ class ModelFiles:
     shape: str | None = None
     labels: Path | None = None
     data: Sequence[Path] = ()
-    validation: Sequence[Path] = ()
+    validation: Path | None = None
     public: Path | None = None
     evaluate: Path | None = None
     start: Path | None = None
@@ -251,8 +242,8 @@ class ModelFiles:
 
     @property
     def all(self) -> list[Path]:
-        single = (self.labels, self.public, self.evaluate, self.start)
-        return [*self.models, *self.data, *self.validation, *filter(None, single)]
+        single = (self.labels, self.validation, self.public, self.evaluate, self.start)
+        return [*self.models, *self.data, *filter(None, single)]
 
     @property
     def words(self) -> list[str]:
@@ -278,16 +269,20 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     if files.start and read.widths:
         both = f"{files.start} and the models have {_widths(read.widths)}"
         raise FedreproError(f"{both}, and only networks of one architecture train from one start")
-    one = len(files.validation) <= 1  # for every client
-    held = files.validation if one else paired("--validation", files.validation, files.models)
-    data = paired("--clients-data", files.data, files.models) if files.data else []
-    own, validation, measured = (
-        [read_examples(path, read.shape, read.classes) for path in paths]
-        for paths in (data, held, [files.evaluate] if files.evaluate else [])
-    )
+
+    def examples(path: Path | None, labelled: bool = True) -> Examples | None:
+        return read_examples(path, read.shape, read.classes, labelled) if path else None
+
+    measured, validation = examples(files.evaluate), examples(files.validation)
+    pooled, rows = None, [np.empty(0, np.int64)] * count
     counts = read_counts(files.labels, files.models) if files.labels else None
-    if own:
+    if files.data:
+        paths = paired(files.data, files.models)
+        own = [read_examples(path, read.shape, read.classes) for path in paths]
         counts = np.stack([np.bincount(part.targets, minlength=read.classes) for part in own])
+        inputs, targets = zip(*((part.inputs, part.targets) for part in own), strict=True)
+        pooled, ends = Examples(torch.cat(inputs), torch.cat(targets)), np.cumsum(counts.sum(1))
+        rows = np.split(np.arange(ends[-1]), ends[:-1])
     whole = counts is not None and counts.shape[1] == 1  # examples of all classes together
     counts = checked_counts(counts, count, 1 if whole else read.classes)
     models = replace(
@@ -299,20 +294,14 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     training = parse_token("training", files.training)
     start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
     known: dict[str, Any] = {"training": training, "start": start}
-    public = [read_examples(files.public, read.shape, read.classes, False)] if files.public else []
-    given = {"pooled": own, "validation": validation, "public": public}
-    joined = {name: _joined(parts) for name, parts in given.items() if parts}
-    for name, part in joined.items():
-        known[f"{name}_inputs"] = part.inputs.numpy()
-        known[f"{name}_labels"] = part.targets.numpy()
-    if own or validation:
-        rows = _rows(validation)
-        client_data = ClientData(
-            examples=joined["pooled" if own else "validation"],
-            rows=_rows(own) or [np.empty(0, np.int64)] * count,
-            validation=rows * count if len(rows) == 1 else rows,
-            validation_examples=joined.get("validation"),
-        )
+    given = {"pooled": pooled, "validation": validation, "public": examples(files.public, False)}
+    for name, part in given.items():
+        if part is not None:
+            known[f"{name}_inputs"] = part.inputs.numpy()
+            known[f"{name}_labels"] = part.targets.numpy()
+    if (first := pooled or validation) is not None:
+        held = [] if validation is None else [np.arange(len(validation.targets))] * count
+        client_data = ClientData(first, rows, held, validation)
         network, settings = network_of(read.model, read.shape, read.classes), settings_of(training)
         known["clients"] = Clients(read.model, network, settings, client_data, own=models.tensors)
     sizes = counts[:, 0] if whole and counts is not None else None
@@ -320,17 +309,8 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))} "
         f"with {models.classes} classes, {models.clients} clients"
     )
-    layers = f"{about}; layers in order: {', '.join(models.layers or ())}"
-    notes = (about,) if models.model.component.meta.get(MODULE) else (layers, ASSUMED)
+    if not models.model.component.meta.get(MODULE):
+        about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
     context = ModelContext.of(models, sizes, **known)
-    return context, measured[0] if measured else None, notes
-
-
-def _rows(parts: Sequence[Examples]) -> list[np.ndarray]:
-    ends = np.cumsum([len(part.targets) for part in parts])
-    return np.split(np.arange(ends[-1]), ends[:-1]) if parts else []
-
-
-def _joined(parts: Sequence[Examples]) -> Examples:
-    inputs, targets = zip(*((part.inputs, part.targets) for part in parts), strict=True)
-    return Examples(torch.cat(inputs), torch.cat(targets))
+    notes = (about,) if context.counted else (about, EQUAL)
+    return context, measured, notes
