@@ -32,17 +32,6 @@ FOUR_CASES: Cases = {
     "b": {"label": "case (b)", "partition": LISTS_B, "graph": CROSSED},
     "unbalanced": {"label": "unbalanced", "partition": LISTS_UNBALANCED, "graph": LEANING},
 }
-LEARNING_NOTES = [
-    """The settings that the paper does not give, of optimiser, batches, exchanges, epochs, prior,
-        spread and W for i.i.d. halves, came from a search on validation examples with one seed,
-        which looked for nearness to the printed numbers.""",
-    """Verdicts go by the belief before consensus, the only one that fits what the paper says of
-        figure 4; the belief after it, from which algorithm 1 declares, stands beside.""",
-    """Examples are used again in every epoch beside a prior that has seen them already, as the
-        paper's algorithm 1 with Bayes by backprop does when it is run for several epochs.""",
-    """Single rounds of case (a) scatter by points: what is compared is the mean over the last five
-        measured rounds, and accuracy_scatter in the csv is their standard deviation.""",
-]
 
 
 def small(units: int, training: Entry, **parameters: int) -> ExhibitData:
@@ -67,7 +56,6 @@ TWO_NODES = exhibit(
     measure_every=78,
     last_rounds=5,
     trials=5,
-    notes=LEARNING_NOTES,
     quick=QUICK,
     tiny=TINY,
 )
@@ -307,11 +295,9 @@ exhibits["graphs"] = exhibit(
         component("gossip_sgd", "gossip SGD", belief="before"),
     ],
     notes=[
-        """As many minibatches at each node, however many examples it holds; the divergence weighs
-            1/N, so that all nodes together count every example once beside the prior.""",
-        """Gossip SGD averages means and spreads of the same network, with Adam. Metropolis weights
-            with self-loops.""",
-        "One trial: what is seen here is a hint, and no verdict rests on it.",
+        """The divergence weighs 1/N, so that all nodes together count every example once beside the
+            prior. Metropolis weights have self-loops. One trial is a hint; no verdict rests on
+            it.""",
     ],
     scales=["paper"],
     cases=on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
@@ -343,12 +329,6 @@ for figure, title, caption, of_nodes in (
         methods=[
             *(with_changes(BELIEFS, f"node {node}", node=node, **of_nodes) for node in (1, 2)),
             CENTRAL,
-        ],
-        notes=[
-            """The paper does not say where test examples come from: both coordinates from the
-                ranges of the nodes, with noise. Their expectation is taken in closed form.""",
-            "The central node gets one example a step; the paper does not say how many.",
-            "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
         quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
         tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
@@ -389,8 +369,6 @@ exhibits["theorem-1"] = exhibit(
     notes=[
         """The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
             probability 0.3 or 0.7. A node that believes two parameters equally is wrong.""",
-        """Mended are the square of C, the mixing of W (its computed sum in the place of 4 log N /
-            (1 - lambda)), and the two conditions that were merged.""",
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
@@ -401,6 +379,10 @@ EXHIBITS = {
     "paper": "p2p",
     "title": "Peer-to-peer federated learning on graphs",
     "source": "Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019",
-    "defaults": exhibit(sweep={}, place="beyond the paper"),
+    "defaults": exhibit(
+        sweep={},
+        place="beyond the paper",
+        notes=["Settings that the paper does not give, and their reasons, are in its findings."],
+    ),
     "exhibits": exhibits,
 }

@@ -13,8 +13,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 
 exhibits: dict[str, ExhibitData] = {}
 
-RAW_NOTE = """What is trained on the sample alone (Raw) has 5 epochs at a step size of 0.001, as in
-    the authors' code for logistic models; tuning-scope has up to 50."""
 RAW = component("raw", "Raw")
 
 BY_IMAGES = exhibit(
@@ -45,9 +43,9 @@ ELSEWHERE: dict[str, Entry] = {"cifar10": {"dataset": t.CIFAR}, "ham10000": {"da
 OF_3 = {data: {**of, "parameters": {"epsilon": 0.2}} for data, of in ELSEWHERE.items()}
 OF_4 = {k: {**ELSEWHERE.get(k, {}), "parameters": v["parameters"]} for k, v in t.NETWORKS.items()}
 OF_4["cifar10"]["model"] = {"hidden": [100]}
-for figure, models, of_data, gems, layers, heads, changes in (
-    (3, "logistic models", t.LOGISTIC, t.GEMS, "all", [], OF_3),
-    (4, "networks", t.NETWORKS, t.NEURAL_GEMS, "last", [t.HEADS], OF_4),
+for figure, models, of_data, gems, layers, changes in (
+    (3, "logistic models", t.LOGISTIC, t.GEMS, "all", OF_3),
+    (4, "networks", t.NETWORKS, t.NEURAL_GEMS, "last", OF_4),
 ):
     for data, on_data in of_data.items():
         exhibits[f"figure-{figure}-{data}"] = exhibit(
@@ -56,12 +54,10 @@ for figure, models, of_data, gems, layers, heads, changes in (
             title=f"Tuned {models} against the number of public images{t.ENDS[data]}",
             place=f"section 4.4, figure {figure}",
             methods=tuned_on_samples(gems, layers),
-            notes=[RAW_NOTE, *on_data["notes"]],
         )
     exhibits[f"figure-{figure}"] = exhibit(
         exhibits[f"figure-{figure}-mnist"],
         parameters={},
-        notes=[RAW_NOTE, *heads, *t.NOTES_OF_ALL],
         cases={data: with_changes(t.FIVE, **changes.get(data, {})) for data in of_data},
     )
 
@@ -76,7 +72,6 @@ exhibits["figure-6"] = exhibit(
         no common point in any trial.""",
     partition={"clients": 2},
     methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
-    notes=["The paper gives no grid.", *t.UNTUNED_NOTES],
     scales=["paper"],
 )
 
@@ -88,7 +83,6 @@ exhibits["epsilon-and-p"] = exhibit(
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
         (ε), for so many points drawn from each surface (p).""",
     methods=[with_changes(one, **OF_SPACES, show=[*OF_SPACES]) for one in (t.BALLS, t.GEMS)],
-    notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
     trials=5,
     scales=["paper"],
 )
@@ -110,7 +104,6 @@ exhibits["tuning-scope"] = exhibit(
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
         with_changes(RAW, "Raw, up to 50 epochs", tune=LONGER, show=["lr"]),
     ],
-    notes=[t.HEADS, *t.UNTUNED_NOTES],
     paper={"trials": 5},
 )
 
@@ -125,7 +118,6 @@ exhibits["deepest-point"] = exhibit(
         one, whose largest distance from a client's model, in radii, is least.""",
     methods=[t.AVERAGED, *AT_BOTH_POINTS],
     cases=t.NUMBERS_OF_CLIENTS,
-    notes=t.UNTUNED_NOTES,
     paper={"trials": 5},
 )
 
@@ -141,7 +133,6 @@ exhibits["early-stopping"] = exhibit(
         "network-whole": with_changes(EACH_STOPS, "network, 40 epochs", training=WHOLE),
     },
     methods=[*t.BASELINES, t.GEMS, t.GEMS_TUNED],
-    notes=[t.HEADS, *t.ON_MNIST["notes"]],
     paper={"trials": 5},
 )
 
@@ -183,7 +174,6 @@ exhibits["cifar-feature-sizes"] = exhibit(
         "side-64": {"label": "64 × 64", "dataset": {"features": "lite0.size-64"}},
     },
     methods=[component("pooled", "Global")],
-    notes=[t.CIFAR_SPLIT],
     paper={"trials": 5},
 )
 
@@ -199,7 +189,6 @@ exhibits["ham10000-features"] = exhibit(
         "own": {"label": "own features"},
     },
     methods=[component("pooled", "Global")],
-    notes=[t.LESIONS],
     paper={"trials": 5},
     scales=["paper"],
 )
@@ -228,7 +217,6 @@ exhibits["equal-steps"] = exhibit(
         public images, each at both step sizes, and of what is trained on the images alone, for 5
         epochs or up to 50.""",
     methods=[*all_tuned(t.GEMS, **both_rates()), *RAW_AT_BOTH],
-    notes=t.UNTUNED_NOTES,
 )
 
 AS_IN_CODE: Entry = {"repetitions": 5, "epochs": 50, "lr": 0.001, "layers": "all", "patience": 3}
@@ -244,7 +232,6 @@ exhibits["equal-steps-networks"] = exhibit(
         *RAW_AT_BOTH,
         with_changes(RAW, "Raw, as in the code", tune=AS_IN_CODE),
     ],
-    notes=[t.HEADS, *t.UNTUNED_NOTES],
 )
 
 UNTRAINED = with_changes(t.NEURAL_GEMS, "Units untrained", units="untrained")
@@ -306,7 +293,6 @@ exhibits["clients-at-points"] = exhibit(
         with_changes(t.GEMS, "Ellipsoids", **LEVELS),
         with_changes(t.BALLS, "Balls, proven radii", radii="proven", **LEVELS),
     ],
-    notes=t.UNTUNED_NOTES,
 )
 exhibits["equal-epochs"] = exhibit(
     title="Two and three clients that stop by themselves or train equally long",
@@ -319,7 +305,6 @@ exhibits["equal-epochs"] = exhibit(
         "three": with_changes(t.THREE, "J = 3, each stops"),
         "three-whole": with_changes(t.THREE, "J = 3, 40 epochs", training={"patience": 0}),
     },
-    notes=t.ON_MNIST["notes"],
 )
 
 STEPS = {"lr": 0.001, "l2": 0.0, "batch_size": 32, "epochs": 40}
@@ -338,6 +323,7 @@ EXHIBITS = {
         trials=5,
         drawing=component("table", rows=["method"], sizes=False),
         size="hidden_units",
+        notes=["Settings that the paper does not give, and their reasons, are in its findings."],
         # print has 5 trials, on which most sentences stay undecided
         paper={"trials": 20},
         **t.SMALL,

@@ -36,8 +36,6 @@ exhibits["matching-or-size"] = exhibit(
     notes=[
         """A unit of the concatenation is kept for the product of the norms of its incoming weights
             and bias, and of its outgoing weights.""",
-        p.NETWORKS_OF_FIGURE_2,
-        p.AS_IN_CODE,
     ],
     **SMALLER,
 )
@@ -54,8 +52,6 @@ exhibits["finer-sigma2"] = exhibit(
     notes=[
         """Elsewhere the grid of σ² has nothing between 2 and 5, where the size falls from hundreds
             of units to tens; claim P2a, on how small the network is, needs what lies between.""",
-        p.NETWORKS_OF_FIGURE_2,
-        p.AS_IN_CODE,
     ],
     scales=["paper"],
 )
@@ -95,7 +91,6 @@ exhibits["equal-size"] = exhibit(
         "Best clients are those with the highest training accuracy on their own data.",
         """Averaging from a shared start has local networks of its own, from the same partitions;
             all others have those of figure 2.""",
-        p.AS_IN_CODE,
     ],
     **SMALLER,
 )
@@ -114,7 +109,7 @@ exhibits["equal-size-deep"] = exhibit(
     model=component("mlp", hidden=[50, 50]),
     sweep=p.clients(10),
     methods=methods_of_size([50, 100, 200]),
-    notes=["PFNM's σ² is solved for the sum of the units of both layers.", p.AS_IN_CODE],
+    notes=["PFNM's σ² is solved for the sum of the units of both layers."],
     scales=["paper"],
 )
 
@@ -136,7 +131,6 @@ exhibits["erratum-options"] = exhibit(
     notes=[
         """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
             derivation. Weights of classes and the cap are in the code only.""",
-        p.CHOSEN,
     ],
     quick={"sweep": p.clients(5, 20)},
     tiny={"sweep": p.clients(2, 4)},
@@ -179,7 +173,7 @@ exhibits["merging-and-posterior"] = exhibit(
         with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
         with_changes(p.U_ENS, reference=True),
     ],
-    notes=["The second σ² sets the variance of the posterior means alone.", p.CHOSEN_DEEP],
+    notes=["The second σ² sets the variance of the posterior means alone."],
     scales=["paper"],
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
@@ -207,7 +201,7 @@ exhibits["wider-downpour"] = exhibit(
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
-    notes=["The paper names neither the widths nor the number of clients.", p.DOWNPOUR],
+    notes=["The paper names neither the widths nor the number of clients."],
     quick={"sweep": p.clients(20)},
     tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )
@@ -228,12 +222,7 @@ EXHIBITS = {
         sweep=p.clients(5, 10, 15, 20, 25, 30),
         trials=10,
         methods=[p.pfnm_chosen(p.SIGMA2), *p.OTHERS],
-        notes=[
-            "The numbers of clients are read off the plot's range; the paper gives no list.",
-            p.CHOSEN,
-            p.DOWNPOUR,
-            p.AS_IN_CODE,
-        ],
+        notes=p.NOTES,
         paper={"trials_of": {"KD": 2}},
         quick=exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
         tiny=exhibit(DIGITS, TINY, trials_of={"KD": 1}),
