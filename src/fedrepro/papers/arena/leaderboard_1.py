@@ -14,7 +14,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
 LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
 PERCEPTRON = component("mlp", hidden=[200, 200])
-SMALL_PERCEPTRON = {"hidden": [20, 20]}
 WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
 
 # of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
@@ -197,7 +196,7 @@ PFNM = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3
 FEWER_STARTS = exhibit(
     partition=FEWER_VALIDATE,
     methods=[*BOUNDS, *MERGED, SMALL_FEDDF, *ENSEMBLES],
-    cases={"perceptron": {"model": SMALL_PERCEPTRON}},
+    cases={"perceptron": {"model": {"hidden": [20, 20]}}},
 )
 PARTS_1["1-starts"] = exhibit(
     title="Clients of different starts on Fashion-MNIST",
@@ -212,13 +211,10 @@ PARTS_1["1-starts"] = exhibit(
     tiny=FEWER_STARTS,
 )
 PARTS_1["1-perceptron"] = exhibit(
-    scales=["quick", "paper"],
+    AT_PAPER,
     title="A perceptron on Fashion-MNIST",
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    quick=exhibit(
-        headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
-    ),
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
     AT_PAPER,
