@@ -136,7 +136,6 @@ def by_rules(method: Entry) -> Entry:
 
 ROUNDS_2 = exhibit(
     first.ROUNDS,
-    scales=["paper"],
     training={"epochs": EPOCHS},
     methods=regrid(first.ROUNDS["methods"], IN_ROUNDS),
     cases={

@@ -119,6 +119,7 @@ TINY = exhibit(
 )
 
 DEFAULTS = exhibit(
+    scales=["paper"],
     drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
     place="arena/1",
     dataset=component("fashion_mnist"),
@@ -150,19 +151,16 @@ EVEN: dict[str, Entry] = {
     "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
 }
 
-AT_PAPER = exhibit(scales=["paper"])
-
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
     """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
-    return exhibit(AT_PAPER, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
+    return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
     """Return a table with FedFisher's experiments, of five clients, based on the tables `on`."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
-        AT_PAPER,
         *on,
         title=f"FedFisher's grid on {point}",
         training={**(on[0]["training"] if on else {}), "epochs": 30},
@@ -199,6 +197,7 @@ FEWER_STARTS = exhibit(
     cases={"perceptron": {"model": {"hidden": [20, 20]}}},
 )
 PARTS_1["1-starts"] = exhibit(
+    scales=["tiny", "quick", "paper"],
     title="Clients of different starts on Fashion-MNIST",
     training={"shared_init": False},
     partition=DIRICHLET_01,
@@ -211,13 +210,11 @@ PARTS_1["1-starts"] = exhibit(
     tiny=FEWER_STARTS,
 )
 PARTS_1["1-perceptron"] = exhibit(
-    AT_PAPER,
     title="A perceptron on Fashion-MNIST",
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
-    AT_PAPER,
     title="LeNet on Fashion-MNIST, five and twenty clients",
     sweep={"partition.clients": [5, 20]},
     drawing=component("table", columns=["case", "clients"]),
@@ -240,7 +237,6 @@ CHEAPER = merges(
 )
 OF_2000 = with_changes(DIRICHLET_01, validation=2000)
 PARTS_1["1-cifar10-network"] = exhibit(
-    AT_PAPER,
     title="A larger network on 20,000 images of CIFAR-10",
     dataset=component("cifar10", train=20000),
     model=LARGER,
@@ -253,7 +249,6 @@ PARTS_1["1-cifar10-network"] = exhibit(
 # The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
 # exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
 ROUNDS = exhibit(
-    scales=["paper"],
     # fixed before the first number was read: three, and two more, whatever these showed
     trials=5,
     title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",

@@ -353,8 +353,7 @@ exhibits["theorem-1"] = exhibit(
     title="How many samples theorem 1 asks for, and how many it takes",
     place="section 4, theorem 1, without an experiment in the paper",
     caption="""Share of repeats in which any node is wrong against samples of a node, with the bound
-        as printed (dotted) and mended (dashed); and the samples after which at most 5 % of repeats
-        are wrong for the first time, on graphs of N nodes.""",
+        as printed (dotted) and mended (dashed); samples until at most 5 % are wrong, N nodes.""",
     trials=5,
     methods=algorithm(nodes=[4, 16, 64]),
     cases={

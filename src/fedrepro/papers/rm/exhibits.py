@@ -82,9 +82,8 @@ exhibits["table-1"] = exhibit(
     title="Accuracy on MNIST",
     place="section 4, table 1",
     caption="""Test accuracy in percent of federated averaging (FA), with weight divergence (WD),
-        representation matching (RM) and adaptive hyper-parameters (AH); ten clients, of which a
-        share C takes part in a round. Means over trials, with one standard deviation. Bold: the
-        best of a row.""",
+        representation matching (RM) and adaptive hyper-parameters (AH); a share C of ten clients
+        takes part in a round. Means over trials, with one standard deviation.""",
     methods=[FA, WD, RM_AH, RM, AH],
     cases=cells(SCHEDULES, FA, WD, RM),
     **SMALL_ONE_CLASS,
@@ -100,8 +99,7 @@ exhibits["table-2"] = exhibit(
     CIFAR10,
     title="Accuracy on CIFAR-10",
     place="section 4, table 2",
-    caption="""As table 1, on CIFAR-10: two convolutions and a hidden layer of 1024 units, with
-        crops and mirror images.""",
+    caption="As table 1, on CIFAR-10: two convolutions, 1024 hidden units, crops, mirror images.",
     parameters={"rounds": 150},
     cases=cells(SCHEDULES, *TUNED),
     **small_pictures(BOTH_ONE_CLASS),
@@ -112,8 +110,7 @@ exhibits["table-2-one-class"] = exhibit(
     exhibits["table-2"],
     title="Accuracy on CIFAR-10, one class a client",
     place="section 4, a row of table 2",
-    caption="""One row of table 2, without weight divergence: ten clients of one class each, all of
-        which take part in each round.""",
+    caption="One row of table 2, without weight divergence: ten clients of one class each.",
     methods=[{**FA, **LOWER}, RM_AH, {**RM, **LOWER}, AH],
     cases=FULL_ONE_CLASS,
     notes=[
@@ -148,8 +145,7 @@ exhibits["curves-one-class"] = exhibit(
     exhibits["table-2-one-class"],
     drawing="accuracy-against-rounds",
     title="Accuracy on CIFAR-10 against rounds, one class a client",
-    caption="""Test accuracy as rounds go by, of the runs of table-2-one-class: ten clients of one
-        class each, all of which take part in each round.""",
+    caption="Test accuracy as rounds go by, of the runs of table-2-one-class.",
 )
 
 KEYWORD_CASES = cells({10: 10, 15: 5}, *TUNED)
@@ -158,8 +154,7 @@ exhibits["table-3"] = exhibit(
     KEYWORDS,
     title="Accuracy on keywords",
     place="section 4, table 3",
-    caption="""As table 1, on ten keywords as mel spectrograms: four convolutions and a hidden layer
-        of 1024 units.""",
+    caption="As table 1, on mel spectrograms of ten keywords: four convolutions, 1024 units.",
     parameters=SHORTER_ROUNDS,
     cases=KEYWORD_CASES,
     paper=server_holds(50, KEYWORD_CASES),
@@ -263,8 +258,7 @@ exhibits["entropy-term"] = exhibit(
     ABLATION,
     title="What the entropy term adds",
     place="section 4, a sentence without a table",
-    caption="""Test accuracy in percent of federated averaging with and without the entropy term on
-        clients' losses, one class a client.""",
+    caption="Test accuracy in percent with and without the entropy term, one class a client.",
     methods=[FA, NO_ENTROPY],
 )
 BY_STEPS = with_changes(ACCURACIES, rows=["case", "method"], columns=["steps", "last_steps"])

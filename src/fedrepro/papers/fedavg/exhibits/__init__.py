@@ -57,15 +57,13 @@ exhibits["table-2-cnn"] = exhibit(
 exhibits["table-2-cnn-centred"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds to 99 % with the convolutional network by local work, pixels −0.5 to 0.5",
-    caption="""As table-2-cnn, with pixels from −0.5 to 0.5 and three learning rates, none of which
-        is stopped early.""",
+    caption="As table-2-cnn, with pixels from −0.5 to 0.5; three learning rates run to the end.",
     methods=t1.to_the_end(E1_B50, E1_B10, E5_B50, E5_B10, E20_B10),
 )
 exhibits["table-2-cnn-one-epoch"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds to 99 % with the convolutional network, one local epoch",
-    caption="""As table-2-cnn-centred, for non-IID clients with E = 1. FedSGD with IID clients
-        stands in figure-2.""",
+    caption="As table-2-cnn-centred, non-IID, E = 1. FedSGD with IID clients is in figure-2.",
     methods=NON_IID_TO_THE_END,
     cases={"shards": NON_IID},
     notes=[*t1.TO_THE_END, "FedSGD runs at the highest of these rates, 0.215, alone."],
@@ -92,8 +90,7 @@ exhibits["rates-cnn"] = exhibit(
     BEYOND,
     drawing=t1.rounds_table("method", "case"),
     title="Rounds to 99 % with the convolutional network, each learning rate to the end",
-    caption="""As table-2-cnn, for five epochs on minibatches of 10 examples. There a race stops all
-        rates but one early; here none is stopped.""",
+    caption="As table-2-cnn, E = 5 and B = 10. There a race stops rates early; here none is.",
     methods=[
         with_changes(NO_RACE, "lr 0.1", training={"lr": 0.1}),
         with_changes(NO_RACE, "lr 0.2", training={"lr": 0.2}),
@@ -121,8 +118,7 @@ exhibits["rate-cnn-fedsgd"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds of FedSGD to 99 % with the convolutional network at a higher learning rate",
     place="beyond the paper",
-    caption="""As table-2-cnn-one-epoch, FedSGD with non-IID clients, at the rate 0.464: two steps
-        of the paper's grid above 0.215.""",
+    caption="As table-2-cnn-one-epoch, FedSGD at 0.464, in the paper's grid two above 0.215.",
     methods=[at_rate(NON_IID_FEDSGD, 0.464)],
     cases={"shards": NON_IID, "iid": {"label": "IID", "methods": [at_rate(FEDSGD, 0.464)]}},
     notes=[
@@ -153,10 +149,9 @@ exhibits["table-2-lstm"] = exhibit(
     drawing=t1.rounds_table("method", "case"),
     title="Rounds to 54 % of the next characters with the LSTM, by the work of a client in a round",
     place="table 2",
-    caption="""Rounds of communication until 54 % of the next characters of the test texts are first
-        predicted right, by two recurrent layers of 256 units. A tenth of the clients train in a
-        round (C = 0.1) for E epochs on minibatches of B windows of 80 characters. FedSGD is E = 1
-        and B = ∞.""",
+    caption="""Rounds of communication until 54 % of the next characters are predicted right, by two
+        recurrent layers of 256 units. A tenth of the clients train in a round (C = 0.1) for E
+        epochs on minibatches of B windows of 80 characters. FedSGD is E = 1 and B = ∞.""",
     dataset=component("shakespeare", stride=80, whole=True),
     partition=component("iid", clients=1146, validation=500),
     model=component("char_lstm", predict="all"),
@@ -183,8 +178,7 @@ exhibits["table-2-lstm"] = exhibit(
 )
 exhibits["table-2-lstm-roles"] = exhibit(
     exhibits["table-2-lstm"],
-    title="""Rounds to 54 % of the next characters with the LSTM, clients that are a role each,
-        minibatches of 10""",
+    title="Rounds to 54 % of the next characters with the LSTM, a role each, B = 10",
     caption="As table-2-lstm, for clients that are a role each and B = 10.",
     partition=ROLES,
     methods=[with_changes(LSTM_E1_B10, rounds=246), with_changes(LSTM_E5_B10, rounds=62)],

@@ -17,9 +17,8 @@ RAW = component("raw", "Raw")
 
 BY_IMAGES = exhibit(
     drawing=component("accuracy-close-up", x_label="public images"),
-    caption="""Test accuracy after tuning on so many public images, and of a model trained on them
-        alone (Raw). Means over five samples of each size and over trials, bands one standard
-        deviation over trials.""",
+    caption="""Test accuracy after tuning on public images, and of a model trained on them alone
+        (Raw). Means over five samples of a size and over trials, bands one standard deviation.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
     scales=["paper"],
 )
@@ -68,8 +67,7 @@ exhibits["figure-6"] = exhibit(
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
     caption="""Test accuracy of the logistic model with which the descent ends, by the accuracy that
-        a model needs to be in the ball of either client; red crosses where the balls provably have
-        no common point in any trial.""",
+        either client's ball asks for; red crosses where balls provably have no common point.""",
     partition={"clients": 2},
     methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
     scales=["paper"],
@@ -96,9 +94,8 @@ exhibits["tuning-scope"] = exhibit(
     drawing=component("table", rows=["method", "layers"], columns=["lr"], best="column"),
     title="What tuning moves, and how fast",
     place="beyond the paper; section 4.4 and the authors' code",
-    caption="""Test accuracy in percent of networks of five clients after 5 epochs on 1,000 public
-        images, by the step size and the layers that move; of what is trained on the images alone,
-        for 5 epochs or up to 50.""",
+    caption="""Test accuracy in percent of five clients' networks after 5 epochs on 1,000 public
+        images, by step size and moving layers; and trained on these alone, for 5 or up to 50.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **SCOPE),
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
@@ -213,9 +210,8 @@ RAW_AT_BOTH = [
 exhibits["equal-steps"] = exhibit(
     BY_EXAMPLES,
     title="Tuning at equal step sizes",
-    caption="""Test accuracy in percent of logistic models of five clients after 5 epochs on so many
-        public images, each at both step sizes, and of what is trained on the images alone, for 5
-        epochs or up to 50.""",
+    caption="""Test accuracy in percent of five clients' logistic models after 5 epochs on so many
+        public images at both step sizes; and trained on these alone, for 5 or up to 50.""",
     methods=[*all_tuned(t.GEMS, **both_rates()), *RAW_AT_BOTH],
 )
 

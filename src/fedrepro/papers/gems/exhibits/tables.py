@@ -112,9 +112,8 @@ for data, networks in NETWORKS.items():
         drawing=component("table", sizes=True),
         title=f"Networks of five clients with {CLASSES[data]}{ENDS[data]}",
         place="section 4.3, table 2",
-        caption="""As table 1, of networks with one hidden layer, and of as many units of the
-            clients drawn at random; the same after tuning the last layer. Means over trials, with
-            one standard deviation, and hidden units.""",
+        caption="""As table 1, of networks with one hidden layer, and of as many of the clients'
+            units drawn at random; the same after tuning the last layer. Also hidden units.""",
         methods=[*BASELINES, NEURAL_GEMS, *ALL_LAST, UNITS_DRAWN, UNITS_DRAWN_LAST],
     )
 
@@ -146,8 +145,7 @@ exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),
     title="The six cases of tables 1 and 2",
     place="sections 1 and 5",
-    caption="""What sentences on all of tables 1 and 2 are judged by. The runs are those of the
-        tables.""",
+    caption="What sentences on all of tables 1 and 2 are judged by, from their runs.",
     methods=exhibits["table-1-mnist"]["methods"],
     cases={
         "mnist-logistic": {"label": "logistic"},

@@ -19,9 +19,8 @@ CUT_OFF = """Bars are one standard deviation over trials. What lies more than 25
 exhibits["matching-or-size"] = exhibit(
     BY_SIZE,
     title="How much of PFNM's accuracy is matching, and how much is size?",
-    caption=f"""Test accuracy against the size of the global model. PFNM goes from many units to few
-        as σ² rises. The pruned concatenation has as many units, with nothing matched; the two level
-        lines keep all units. {CUT_OFF}""",
+    caption=f"""Test accuracy against the size of the global model. PFNM has fewer units as σ²
+        rises; pruned concatenation matches nothing; level lines keep all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=[
         p.pfnm_each(p.SIGMA2),
@@ -78,9 +77,9 @@ def methods_of_size(units: list[int]) -> list[Entry]:
 exhibits["equal-size"] = exhibit(
     BY_SIZE,
     title="What merging gives at a size, against what else has it",
-    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, all from the same local
-        networks of 50. PFNM has the smallest σ² that gives the size. Level lines are clients alone,
-        and what keeps all units. {CUT_OFF}""",
+    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, from the same local
+        ones of 50. PFNM has the smallest σ² of a size. Level lines: clients alone, all units.
+        {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
@@ -104,8 +103,7 @@ exhibits["equal-size-photographs"] = exhibit(
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
     title="What merging gives at a size, two hidden layers",
-    caption="""As equal-size, with two hidden layers of 50, 100 or 200 units each; ten clients,
-        whose networks have 50 in each.""",
+    caption="As equal-size, with two hidden layers of 50 to 200 units each; ten clients.",
     model=component("mlp", hidden=[50, 50]),
     sweep=p.clients(10),
     methods=methods_of_size([50, 100, 200]),
@@ -163,9 +161,8 @@ exhibits["merging-and-posterior"] = exhibit(
     DEEP,
     drawing=component("table", best="none"),
     title="One σ² for merging and another for the posterior",
-    caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both of its uses,
-        and with one for what is matched and another for the means of what was matched. Each row
-        chooses among the same three values.""",
+    caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both uses, or one
+        for what is matched and another for its means. A row chooses among three values.""",
     trials=5,
     methods=[
         with_changes(p.pfnm_chosen(VALUES), "PFNM, one σ²"),

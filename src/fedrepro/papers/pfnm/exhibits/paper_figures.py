@@ -259,8 +259,7 @@ exhibits["s-figure-3a-epochs"] = exhibit(
     exhibits["s-figure-3a"],
     title="Downpour SGD with frequent communication, rounds of an epoch",
     place="supplement 4.2, figure 3a, another reading",
-    caption="""As figure 3a of the supplement, each round after an epoch of every client's data,
-        which is 75 minibatches.""",
+    caption="As figure 3a of the supplement, with rounds of an epoch, which is 75 minibatches.",
     methods=[D_SGD_BY_EPOCHS, *ONE_ROUND],
     notes=["Rounds of an epoch cost most, so they are fewer."],
     scales=["paper"],
@@ -310,9 +309,8 @@ exhibits["s-figure-4a"] = exhibit(
     drawing="heat-maps",
     title="Sensitivity of PFNM to σ², σ₀² and γ₀, homogeneous",
     place="supplement 4.3, figure 4a",
-    caption="""Training accuracy and size of the global model over every pair of the three
-        parameters; a map holds the third at its default, which its heading names. Means over
-        trials.""",
+    caption="""Training accuracy and size of the global model over every pair of the parameters; a
+        map holds the third at its default, which its heading names. Means over trials.""",
     sweep=clients(25),
     methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
     notes=["The values are ours; they hold those of the authors' code."],
@@ -331,8 +329,7 @@ exhibits["s-figure-5a"] = exhibit(
     drawing="heat-maps",
     title="Sensitivity of PFNM to σ² as clients grow in number, homogeneous",
     place="supplement 4.3, figure 5a",
-    caption="""Training accuracy and size of the global model for every σ² and number of clients.
-        Means over trials.""",
+    caption="Training accuracy and global model size for every σ² and number of clients.",
     methods=[pfnm_each(SIGMA2)],
 )
 add_panels(
