@@ -42,7 +42,6 @@ TABLE_2 = exhibit(
     place="table 2",
     model=t1.CNN,
     cases={"iid": {"label": "IID"}},
-    notes=t1.CHOSEN,
 )
 TABLE_2_CENTRED = exhibit(TABLE_2, dataset=t1.CENTRED, notes=t1.TO_THE_END)
 
@@ -299,6 +298,7 @@ EXHIBITS = {
         training=component("sgd", batch_size=10, init="fan_in"),
         sweep={},
         trials=1,
+        notes=t1.CHOSEN,
         scales=["paper"],  # but for the headline
         quick=exhibit(dataset=component("digits"), partition=t1.QUICK_CLIENTS, trials=5),
         tiny=exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
