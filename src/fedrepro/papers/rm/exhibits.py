@@ -273,7 +273,6 @@ exhibits["schedules"] = exhibit(
         for method in (FA, WD, RM)
     ],
     cases={"full-iid": {"label": "C = 1.0, iid"}, "half-iid": HALF_IID},
-    notes=["The first of the three trials by which table-1 races: a hint."],
     trials=1,
 )
 

@@ -48,10 +48,6 @@ exhibits["finer-sigma2"] = exhibit(
     sweep=p.clients(10, 15, 20, 25, 30),
     trials=5,
     methods=[p.pfnm_each(FINER), p.CONCATENATION, p.UNMATCHED],
-    notes=[
-        """Elsewhere the grid of σ² has nothing between 2 and 5, where the size falls from hundreds
-            of units to tens; claim P2a, on how small the network is, needs what lies between.""",
-    ],
     scales=["paper"],
 )
 
@@ -84,12 +80,9 @@ exhibits["equal-size"] = exhibit(
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
     notes=[
-        "A point is left out where a method has no network of that size in some trial.",
         """Weights to a class count by the clients' shares of it in all methods but parameter
             averaging, as they do in PFNM, so that the merging is what differs.""",
         "Best clients are those with the highest training accuracy on their own data.",
-        """Averaging from a shared start has local networks of its own, from the same partitions;
-            all others have those of figure 2.""",
     ],
     **SMALLER,
 )
@@ -126,10 +119,6 @@ exhibits["erratum-options"] = exhibit(
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
-    notes=[
-        """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
-            derivation. Weights of classes and the cap are in the code only.""",
-    ],
     quick={"sweep": p.clients(5, 20)},
     tiny={"sweep": p.clients(2, 4)},
 )
@@ -145,11 +134,6 @@ exhibits["deep-sigma2"] = exhibit(
         component("unmatched", "unmatched", sigma2=p.DEEP_SIGMA2, show=["sigma2"]),
     ],
     cases=TWO_DATA_SETS,
-    notes=[
-        """sigma2 does two things: it decides what is merged, and against sigma02 it weighs a
-            client's say on a class of which it has few examples. The unmatched rows show the second
-            alone."""
-    ],
     paper={"cases": {"photographs": {"trials": 6}}},
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
@@ -170,7 +154,6 @@ exhibits["merging-and-posterior"] = exhibit(
         with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
         with_changes(p.U_ENS, reference=True),
     ],
-    notes=["The second σ² sets the variance of the posterior means alone."],
     scales=["paper"],
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
@@ -182,10 +165,6 @@ exhibits["ensemble-readings"] = exhibit(
     partition=p.HETEROGENEOUS,
     methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,
-    notes=[
-        """Claim P11 is about CIFAR-10. The paper's two descriptions of the weights differ; both are
-            drawn, from the local networks of figure 2."""
-    ],
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=SHAPES_FOR_PHOTOGRAPHS,
 )

@@ -77,7 +77,7 @@ NOTES = [
         the popularity count is capped at 10, and output weights count by class share, as in the
         authors' code.""",
     """Distillation, which costs most, has fewer trials than the rest: raise `trials_of` where there
-        is time or a GPU.""",
+        is time or a GPU. With several hidden layers it has 500 units in each.""",
     """At small scales generated pictures of coloured shapes stand in for CIFAR-10; there the step
         size is 0.005, which suits how few they are.""",
 ]
@@ -153,10 +153,6 @@ exhibits["figure-2"] = side_by_side(
     **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
-ONE_SIGMA2 = """The paper has one sigma2 for all layers. Units of the top layer are compared by 11
-    numbers only, so a value that suits the lowest layer leaves the top one at the width of one
-    client. So a second line has a hundredth of sigma2 in the top layer."""
-DEEP_NOTES = [*NOTES[1:], ONE_SIGMA2, "Distillation has 500 units in each hidden layer."]
 TINY_DEPTHS = depths(4, [1, 2])
 FEW_TRIALS = exhibit(trials=6, trials_of={"KD": 1})
 
@@ -169,7 +165,6 @@ exhibits["figure-3a"] = exhibit(
         50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
-    notes=[*DEEP_NOTES, "PFNM unmatched has sigma2 at 0.01; deep-sigma2 has other values."],
     paper={"trials_of": {"KD": 1}},
     quick={"trials_of": {"KD": 2}},
     tiny={"sweep": TINY_DEPTHS},
@@ -178,13 +173,11 @@ add_panels(
     "figure-3",
     f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
-    notes=DEEP_NOTES,
     paper=FEW_TRIALS,
     scales=["paper"],
 )
 exhibits["figure-3"] = side_by_side(
     3,
-    notes=DEEP_NOTES,
     paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
     scales=["paper"],
 )
@@ -243,11 +236,6 @@ exhibits["s-figure-3a"] = exhibit(
     partition=HETEROGENEOUS,
     sweep=clients(25),
     methods=by_minibatches(rounds=8000, measure_every=40, trials=5),
-    notes=[
-        """The paper does not say how much a client computes in one of more than 4000 rounds: here
-            one minibatch, and in s-figure-3a-epochs, with 75 times the work, an epoch. Nor does it
-            say whether the master takes a step on every message or one on their mean.""",
-    ],
     quick={"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
     tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
@@ -261,7 +249,6 @@ exhibits["s-figure-3a-epochs"] = exhibit(
     place="supplement 4.2, figure 3a, another reading",
     caption="As figure 3a of the supplement, with rounds of an epoch, which is 75 minibatches.",
     methods=[D_SGD_BY_EPOCHS, *ONE_ROUND],
-    notes=["Rounds of an epoch cost most, so they are fewer."],
     scales=["paper"],
 )
 
