@@ -40,7 +40,6 @@ IN_ROUNDS: Grids = {
     "SCAFFOLD": {"server_lr": [0.5, 1.0, 1.5, 2.0]},
     "FedDyn": {"alpha": [0.001, 0.01, 0.1, 1.0]},
 }
-EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
@@ -70,7 +69,7 @@ def second(table: ExhibitData) -> ExhibitData:
         at={},
     )
     if "epochs" in made.get("training", {}):
-        made["training"] = {**made["training"], "epochs": EPOCHS}
+        made["training"] = {**made["training"], "epochs": 10}
     return made
 
 
@@ -136,7 +135,7 @@ def by_rules(method: Entry) -> Entry:
 
 ROUNDS_2 = exhibit(
     first.ROUNDS,
-    training={"epochs": EPOCHS},
+    training={"epochs": 10},
     methods=regrid(first.ROUNDS["methods"], IN_ROUNDS),
     cases={
         "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 10}},

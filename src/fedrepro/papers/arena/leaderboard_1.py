@@ -90,8 +90,6 @@ NOTES = [
     """docs/leaderboard.md has the ground of both leaderboards, and what differs between them.""",
     """Local training has 10 epochs, as in NIID-Bench, and for arena/1 30 in FedFisher's grid, as in
         its public code. Clients that have CIFAR-10 train on crops and mirror images, as there.""",
-    """Validation examples are set aside at the clients, in proportion to what they hold. The best
-        client, FENS and every choice of a setting read these and nothing else.""",
     """Dirichlet shares are drawn for each class over the clients, with the balance step of
         NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its
         own.""",

@@ -294,11 +294,7 @@ exhibits["graphs"] = exhibit(
         component("variational_consensus", "consensus of beliefs", belief="before"),
         component("gossip_sgd", "gossip SGD", belief="before"),
     ],
-    notes=[
-        """The divergence weighs 1/N, so that all nodes together count every example once beside the
-            prior. Metropolis weights have self-loops. One trial is a hint; no verdict rests on
-            it.""",
-    ],
+    notes=["The divergence weighs 1/N: nodes together count each example once beside the prior."],
     scales=["paper"],
     cases=on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
     | on_graphs({"ring": TO_64}, **NO_GOSSIP)
@@ -335,12 +331,12 @@ for figure, title, caption, of_nodes in (
     )
 
 
-def algorithm(**nodes: Any) -> list[Entry]:
-    return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
+ALGORITHM = component("finite_beliefs", "Algorithm 1", show=["nodes"])
+OF_TWO = [with_changes(ALGORITHM, settings=[{"nodes": 2}])]
 
 
 def matrix_case(label: str, w: dict[str, list[str]]) -> Entry:
-    return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
+    return {"label": label, "parameters": w, "methods": OF_TWO}
 
 
 UNTIL_RARE = {"title": "Samples of a node until errors are rare", "along": "nodes"}
@@ -355,7 +351,7 @@ exhibits["theorem-1"] = exhibit(
     caption="""Share of repeats in which any node is wrong against samples of a node, with the bound
         as printed (dotted) and mended (dashed); samples until at most 5 % are wrong, N nodes.""",
     trials=5,
-    methods=algorithm(nodes=[4, 16, 64]),
+    methods=[with_changes(ALGORITHM, nodes=[4, 16, 64])],
     cases={
         "regression": matrix_case("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
         "balanced": matrix_case("case (a) and (b), W 0.25/0.75", CROSSED),

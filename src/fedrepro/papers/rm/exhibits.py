@@ -104,7 +104,6 @@ exhibits["table-2"] = exhibit(
     cases=cells(SCHEDULES, *TUNED),
     **small_pictures(BOTH_ONE_CLASS),
 )
-FIRST_TRIAL = exhibit(trials=1)  # of the three that are planned
 LOWER: Entry = {"training": {"lr": [0.1, 0.03]}, "choose": "server"}
 exhibits["table-2-one-class"] = exhibit(
     exhibits["table-2"],
@@ -120,7 +119,7 @@ exhibits["table-2-one-class"] = exhibit(
         """Three trials were planned before the first number, and are added one by one; nothing is
             judged before the third.""",
     ],
-    paper=FIRST_TRIAL,
+    paper={"trials": 1},
     **small_pictures(FULL_ONE_CLASS),
 )
 RACED = """Fixed schedules race from 0.3 and 0.1 to 0.03, with 20 steps, or 30 falling to 10, by
@@ -176,10 +175,7 @@ exhibits["table-4"] = exhibit(
         "cifar": {"label": "two convolutions", **CIFAR10},
         "keywords": {"label": "four convolutions", **KEYWORDS},
     },
-    notes=[
-        """Each round after the first, which also prepares memory, is a trial: 200 on MNIST, as in
-            the paper, and 20 elsewhere. Nothing else should run beside them: one core, one job.""",
-    ],
+    notes=["Rounds after the first are trials. Nothing else should run beside them."],
     scales=["paper"],
 )
 
@@ -210,7 +206,7 @@ exhibits["figure-3-photographs"] = exhibit(
     caption="As figure 3, on CIFAR-10.",
     parameters={"rounds": 150},
     cases=FIGURE_ONE_CLASS,
-    paper=FIRST_TRIAL,
+    paper={"trials": 1},
     **small_pictures(FIGURE_ONE_CLASS),
 )
 exhibits["figure-3-photographs-iid"] = exhibit(
@@ -236,7 +232,6 @@ NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)
 ABLATION = exhibit(
     drawing=ACCURACIES,
     cases=BOTH_ONE_CLASS,
-    notes=["The paper names no setting for this comparison."],
     # claims R5 and R6 were undecided with three, which said that about nine and six would do
     paper=exhibit(trials=10),
     **SMALL_ONE_CLASS,

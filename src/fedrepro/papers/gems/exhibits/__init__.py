@@ -175,7 +175,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
 )
 
 exhibits["ham10000-features"] = exhibit(
-    t.ON_HAM,
+    dataset=t.HAM,
     title="Features of HAM10000",
     place="appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of

@@ -17,8 +17,6 @@ FEW_POINTS = {"points": 20, "head_epochs": 2}
 TINY = exhibit(dataset=DIGITS, training={"epochs": 2, "lr": 0.03}, parameters=FEW_POINTS, trials=2)
 SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
 
-ON_CIFAR = exhibit(dataset=CIFAR, **SMALL)
-ON_HAM = exhibit(dataset=HAM, **SMALL)
 TWO: Entry = {"label": "J = 2", "partition": {"clients": 2}}
 THREE: Entry = {"label": "J = 3", "partition": {"clients": 3}}
 FIVE: Entry = {"label": "J = 5"}
@@ -45,8 +43,8 @@ def tuned_last(method: Entry, label: str = "") -> Entry:
 
 LOGISTIC = {
     "mnist": exhibit(parameters={"epsilon": 0.4, "epsilon_final": 0.7}),
-    "cifar10": exhibit(ON_CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2}),
-    "ham10000": exhibit(ON_HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25}),
+    "cifar10": exhibit(dataset=CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2}, **SMALL),
+    "ham10000": exhibit(dataset=HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25}, **SMALL),
 }
 
 AVERAGED_TUNED, GEMS_TUNED = tuned(AVERAGED), tuned(GEMS)

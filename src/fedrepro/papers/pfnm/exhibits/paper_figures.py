@@ -60,9 +60,9 @@ UNMATCHED = component("unmatched", "PFNM unmatched", reference=True)
 LOCAL = component("local", "clients alone", reference=True)
 POOLED = component("pooled", "pooled training", reference=True)
 MAJORITY = component("majority", "majority class", reference=True)
-REFERENCES = [CONCATENATION, UNMATCHED, LOCAL, POOLED, MAJORITY]
 # what PFNM is compared with in figures 2 and 3
-OTHERS = [U_ENS, W_ENS, DISTILLATION, D_SGD, AVERAGE, *REFERENCES]
+OTHERS = [U_ENS, W_ENS, DISTILLATION, D_SGD, AVERAGE]
+OTHERS += [CONCATENATION, UNMATCHED, LOCAL, POOLED, MAJORITY]
 
 # of every exhibit that has no notes of its own
 NOTES = [
