@@ -1,42 +1,11 @@
-"""The exhibits of the leaderboard say what was measured of their settings."""
+"""The leaderboard arena/2 has the parts of arena/1, and methods have one budget."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-import pandas as pd
 import pytest
 
-from fedrepro.papers.arena import leaderboard_1
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
-
-RECORD = Path(__file__).parents[3] / "reports/record/paper/arena"
-POINT = ["model_name", "partition_name", "partition_alpha", "partition_clients"]
-
-
-def falls(pattern: str, method: str) -> list[float]:
-    """Points of mean test accuracy lost from 100 steps to 200, at every point, one decimal."""
-    found = []
-    asked = f"method_name == '{method}' and metric == 'accuracy' and split == 'test'"
-    for path in RECORD.glob(pattern):
-        frame = pd.read_parquet(path).query(f"{asked} and client.isna()")
-        means = frame.groupby([*POINT, "method_steps"], dropna=False)["value"].mean().unstack()
-        if 200 in means:
-            found += list(round(100 * (means[100] - means[200]).dropna(), 1))
-    return found
-
-
-def test_notes_say_what_two_hundred_steps_lose():
-    lost = falls("1-*.metrics.parquet", "fedfisher_kfac")
-    assert len(lost) == 19  # of the twenty scenarios, the larger network has fewer steps
-    starts = falls("1-starts.metrics.parquet", "matched_kfac")
-    for said, numbers in (
-        (leaderboard_1.COSTLY, [max(lost), -min(lost)]),
-        (leaderboard_1.PARTS_1["1-starts"]["notes"][3], starts),
-    ):
-        assert [float(number) for number in re.findall(r"\d+\.\d", said)] == numbers
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """The leaderboards arena/1 and arena/2, and how tables of arena/2 differ from those of arena/1.
 
-docs/leaderboard.md says what is measured and how it is read. `CHANGES` lists every difference. Runs
-that no change affects are shared. arena/2 takes about 34 core-hours at the paper's size, 28 with
-the results of arena/1, and `rounds-2` takes 8.
+docs/leaderboard.md says what is measured, how it is read, and every difference. Runs that no change
+affects are shared. arena/2 takes about 34 core-hours, 28 with the results of arena/1, and
+`rounds-2` takes 8.
 """
 
 from __future__ import annotations
@@ -13,24 +13,6 @@ from typing import Any
 
 from fedrepro.papers.arena import leaderboard_1 as first
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit
-
-CHANGES = [
-    """Settings are chosen in each trial, as the best client is. A table shows the one that is best
-        over all trials; the leaderboard takes that of each.""",
-    """Every method that has settings tries eight of them, in every scenario; the class-weighted
-        ensemble and weight matching have two, and try these. Grids go on where arena/1 chose their
-        ends: those of TIES, diagonal FedFisher, FedLPA, RegMean, FedDF and FENS. RegMean++ cannot
-        go beyond an alpha of one, so its ridge varies.""",
-    """All clients train for ten epochs, in FedFisher's grid too, and FedLPA takes 200 steps
-        everywhere: the larger network has the settings of the others.""",
-    """FENS trains its gate on every second validation example of a client, and its setting is
-        chosen on the others.""",
-    """Bytes and exchanges of choosing, with those of finding the best client, are counted beside
-        those of the method itself, as well as how often an end of a grid was chosen.""",
-]
-
-LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
-    0.9, batches of 64, ten epochs. Starts are uniform within one over the root of the inputs."""
 
 STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
 STEPS = [2, 5, 10, 20, 50, 100, 200, 500]
@@ -50,11 +32,6 @@ GRIDS: Grids = {
     "PFNM": {"sigma2": [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]},
 }
 FIXED: Mapping[str, Entry] = {"FedLPA": {"steps": 200}, "FENS": {"leave": True}}
-# on digits, in small test runs
-SMALL: Grids = {
-    "FedFisher (diagonal)": {"steps": [20, 200]},
-    "FedDF": {"lr": [0.001, 0.01], "epochs": [2]},
-}
 # methods in several rounds try four values each
 IN_ROUNDS: Grids = {
     "FedProx": {"proximal": [0.0001, 0.001, 0.01, 0.1]},
@@ -63,7 +40,6 @@ IN_ROUNDS: Grids = {
     "SCAFFOLD": {"server_lr": [0.5, 1.0, 1.5, 2.0]},
     "FedDyn": {"alpha": [0.001, 0.01, 0.1, 1.0]},
 }
-EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
@@ -77,11 +53,6 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
     return changed
 
 
-SHARED = [first.set_aside(examples) for examples in ("5,000", "2,000")]
-SHARED += [first.DEALT, first.AT_THE_SERVER, first.AUGMENTING]  # notes that hold for both
-NOTES_OF_BOTH = exhibit(notes=SHARED)["notes"]
-
-
 def second(table: ExhibitData) -> ExhibitData:
     """Return a table of leaderboard 2, made from its counterpart `table` in leaderboard 1."""
     both = first.DEFAULTS | table
@@ -89,21 +60,16 @@ def second(table: ExhibitData) -> ExhibitData:
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
         for name, case in table["cases"].items()
     }
-    notes = [note for note in both["notes"] if note in NOTES_OF_BOTH]
     made = exhibit(
         table,
         place="arena/2",
-        scales=[scale for scale in table.get("scales", ["paper"]) if scale != "quick"],
+        scales=["paper"],
         methods=regrid(both["methods"], GRIDS),
         cases=cases,
-        notes=[LOCAL_TRAINING, *CHANGES, *notes],
         at={},
     )
     if "epochs" in made.get("training", {}):
-        made["training"] = {**made["training"], "epochs": EPOCHS}
-    if "tiny" in made["scales"]:
-        methods = regrid(first.DEFAULTS["methods"], {**GRIDS, **SMALL})
-        made["at"] = {"tiny": {**table["at"]["tiny"], "methods": methods}}
+        made["training"] = {**made["training"], "epochs": 10}
     return made
 
 
@@ -131,23 +97,21 @@ RULES_TRIED = """With BatchNorm a method that merges tries each of its settings 
 def residual(norm: str, title: str) -> ExhibitData:
     """Return a table with ResNet-8, normalised by `norm`, on the ground of arena/2.
 
-    Like the larger network it takes 20,000 images: about 7 core-hours with GroupNorm and 9 with
-    BatchNorm. ResNet-20 would take three times as long. With numbers it joins arena/2 by its name.
+    It takes about 7 core-hours with GroupNorm and 9 with BatchNorm; ResNet-20 would take three
+    times as long. With numbers it joins arena/2 by its name.
     """
-    cases = {
-        name: {
-            "label": f"{title}, Dirichlet {alpha}",
-            "partition": {**first.OF_2000, "alpha": alpha},
-        }
-        for name, alpha in (("dirichlet-05", 0.5), ("dirichlet-01", 0.1))
+    cases: dict[str, Entry] = {
+        "dirichlet-05": {"partition": {**first.OF_2000, "alpha": 0.5}},
+        "dirichlet-01": {"partition": first.OF_2000},
     }
+    for case in cases.values():
+        case["label"] = f"{title}, Dirichlet {case['partition']['alpha']}"
     on_pictures = exhibit(
         first.PARTS_1["1-cifar10-network"],
         title=f"{title} on 20,000 images of CIFAR-10",
         model=component("resnet8", norm=norm),
         methods=[*first.BOUNDS, *first.MERGES, *first.ENSEMBLES],
         cases=cases,
-        notes=[first.set_aside("2,000"), first.DEALT, first.AUGMENTING],
     )
     table = second(on_pictures)
     if norm == "group":
@@ -156,7 +120,7 @@ def residual(norm: str, title: str) -> ExhibitData:
     return exhibit(
         table,
         methods=[by_rules(one) if one["label"] in merging else one for one in methods],
-        notes=[*table["notes"], RULES_TRIED],
+        notes=[*first.NOTES, RULES_TRIED],
     )
 
 
@@ -171,8 +135,7 @@ def by_rules(method: Entry) -> Entry:
 
 ROUNDS_2 = exhibit(
     first.ROUNDS,
-    scales=["paper"],
-    training={"epochs": EPOCHS},
+    training={"epochs": 10},
     methods=regrid(first.ROUNDS["methods"], IN_ROUNDS),
     cases={
         "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 10}},

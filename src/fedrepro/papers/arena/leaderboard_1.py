@@ -14,7 +14,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
 LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
 PERCEPTRON = component("mlp", hidden=[200, 200])
-SMALL_PERCEPTRON = {"hidden": [20, 20]}
 WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
 
 # of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
@@ -87,35 +86,16 @@ ENSEMBLES = [
 ]
 
 
-def caption(whose: str) -> str:
-    return f"""Test accuracy in percent of what comes of {whose}. Means over five trials, each with
-        a partition of its own, with one standard deviation. Bold: the best of a column."""
-
-
-TEN_CLIENTS = caption("ten clients' models")
-LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
-    0.9, batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in its
-    public code. Starts are uniform within one over the root of the inputs."""
-
-
-def set_aside(examples: str) -> str:
-    return f"""{examples} training examples are set aside at the clients, in proportion to what they
-        hold. The best client, FENS and every choice of a setting read these and nothing else; the
-        test set measures."""
-
-
-TRIED = """A method tries the settings that it declares, 8 at most, and the best mean over trials on
-    these examples is taken. One that declares none gains nothing by them."""
-COSTLY = """K-FAC and FedLPA take 200 steps of conjugate gradients at most: from 100 steps to 200
-    K-FAC loses up to 3.4 points in the mean over trials and gains up to 1.8, and FedLPA was not
-    measured after fewer. RegMean++ tries four settings: each of its own asks all clients again."""
-DEALT = """Dirichlet shares are drawn for each class over the clients, with the balance step of
-    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its own."""
-AT_THE_SERVER = """FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where
-    the clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is left out
-    there."""
-AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
-    public code."""
+NOTES = [
+    """docs/leaderboard.md has the ground of both leaderboards, and what differs between them.""",
+    """Local training has 10 epochs, as in NIID-Bench, and for arena/1 30 in FedFisher's grid, as in
+        its public code. Clients that have CIFAR-10 train on crops and mirror images, as there.""",
+    """Dirichlet shares are drawn for each class over the clients, with the balance step of
+        NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its
+        own.""",
+    """FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where the clients
+        have MNIST. No other data set here has the shape of CIFAR-10's.""",
+]
 
 # the defaults of small scales: digits and tiny networks
 OF_FEW_STEPS = merges(chosen("fedfisher_diagonal", "FedFisher (diagonal)", steps=[20, 200]))
@@ -137,6 +117,7 @@ TINY = exhibit(
 )
 
 DEFAULTS = exhibit(
+    scales=["paper"],
     drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
     place="arena/1",
     dataset=component("fashion_mnist"),
@@ -146,7 +127,10 @@ DEFAULTS = exhibit(
     sweep={"partition.clients": [10]},
     trials=5,
     methods=[*BOUNDS, *MERGES, FEDDF, *ENSEMBLES],
-    notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
+    caption="""Test accuracy in percent of what comes of the clients' models. Means over five
+        trials, each with a partition of its own, with one standard deviation. Bold: the best of a
+        column.""",
+    notes=NOTES,
     quick=QUICK,
     tiny=TINY,
 )
@@ -165,20 +149,16 @@ EVEN: dict[str, Entry] = {
     "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
 }
 
-OF_TEN = exhibit(scales=["paper"], caption=TEN_CLIENTS)
-OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
-
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
     """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
-    return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
+    return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
     """Return a table with FedFisher's experiments, of five clients, based on the tables `on`."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
-        OF_OTHERS,
         *on,
         title=f"FedFisher's grid on {point}",
         training={**(on[0]["training"] if on else {}), "epochs": 30},
@@ -212,22 +192,12 @@ PFNM = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3
 FEWER_STARTS = exhibit(
     partition=FEWER_VALIDATE,
     methods=[*BOUNDS, *MERGED, SMALL_FEDDF, *ENSEMBLES],
-    cases={"perceptron": {"model": SMALL_PERCEPTRON}},
+    cases={"perceptron": {"model": {"hidden": [20, 20]}}},
 )
 PARTS_1["1-starts"] = exhibit(
+    scales=["tiny", "quick", "paper"],
     title="Clients of different starts on Fashion-MNIST",
-    caption=caption("ten clients' models that started from weights of their own"),
     training={"shared_init": False},
-    notes=[
-        LOCAL_TRAINING,
-        set_aside("5,000"),
-        TRIED,
-        """FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most; from
-            100 steps to 200 it loses 5.6 points with LeNet and 4.0 with a perceptron. Each of
-            its settings asks all clients again.""",
-        DEALT,
-        AT_THE_SERVER,
-    ],
     partition=DIRICHLET_01,
     methods=[*BOUNDS, *MERGED, FEDDF, *ENSEMBLES],
     cases={
@@ -238,17 +208,11 @@ PARTS_1["1-starts"] = exhibit(
     tiny=FEWER_STARTS,
 )
 PARTS_1["1-perceptron"] = exhibit(
-    scales=["quick", "paper"],
     title="A perceptron on Fashion-MNIST",
-    caption=TEN_CLIENTS,
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    quick=exhibit(
-        headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
-    ),
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
-    OF_OTHERS,
     title="LeNet on Fashion-MNIST, five and twenty clients",
     sweep={"partition.clients": [5, 20]},
     drawing=component("table", columns=["case", "clients"]),
@@ -271,29 +235,18 @@ CHEAPER = merges(
 )
 OF_2000 = with_changes(DIRICHLET_01, validation=2000)
 PARTS_1["1-cifar10-network"] = exhibit(
-    OF_TEN,
     title="A larger network on 20,000 images of CIFAR-10",
     dataset=component("cifar10", train=20000),
     model=LARGER,
     training=AUGMENTED,
     methods=[*BOUNDS, *CHEAPER, *ENSEMBLES],
     cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": OF_2000}},
-    notes=[
-        LOCAL_TRAINING,
-        set_aside("2,000"),
-        TRIED,
-        """K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has one
-            setting: each of its own asks all clients again.""",
-        DEALT,
-        AUGMENTING,
-    ],
 )
 
 
 # The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
 # exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
 ROUNDS = exhibit(
-    scales=["paper"],
     # fixed before the first number was read: three, and two more, whatever these showed
     trials=5,
     title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",

@@ -227,22 +227,6 @@ class Merging:
         layer = np.concatenate(parts)
         return Merged(layer, common, len(layer) - common, refused)
 
-    def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge all clients' units in a hidden layer, `spaces`; return their common layer.
-
-        Raises FedreproError if clusters exceed units, or `as_published` drops the only cluster.
-        """
-        clusters = spaces.clusters(self.clusters, rng)
-        if self.search.as_published:
-            clusters = clusters[1:]  # the authors' code loses the units of the first cluster
-        if not sum(map(len, clusters)):
-            raise FedreproError(
-                f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
-                f"left of {self.clusters}; set clusters to 2 or more, or as_published to false"
-            )
-        radii = np.array([radius.value for radius in spaces.radii(self.epsilon)])
-        return self.merged(spaces.units, radii, clusters)
-
 
 class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging, by tensor, (1, *shape).
@@ -270,17 +254,28 @@ def common_layers(
 
     `trained` maps (the merged layers' tensors, number of the top one) to the layers above, which
     clients train: (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged layer)
-    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
+    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4. Raises FedreproError
+    if clusters exceed units, or `as_published` drops the only cluster.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
     layers, radii, sent, spaces = list[Merged](), list[Radius](), Traffic(), lowest
     for layer in range(depth):
-        common = merging.of(spaces, rng)
+        clusters = spaces.clusters(merging.clusters, rng)
+        if merging.search.as_published:
+            clusters = clusters[1:]  # the authors' code loses the units of the first cluster
+        if not sum(map(len, clusters)):
+            raise FedreproError(
+                f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
+                f"left of {merging.clusters}; set clusters to 2 or more, or as_published to false"
+            )
+        own_radii = spaces.radii(merging.epsilon)
+        values = np.array([radius.value for radius in own_radii])
+        common = merging.merged(spaces.units, values, clusters)
         if instead is not None:
             common = instead(spaces, common)
         layers.append(common)
-        radii += spaces.radii(merging.epsilon)
+        radii += own_radii
         # each client sends its units and a radius for each, and receives the common layer
         up = sum(client.units.size + client.units.shape[1] for client in spaces.clients)
         clients, down = len(spaces.clients), len(spaces.clients) * common.units.size

@@ -32,17 +32,6 @@ FOUR_CASES: Cases = {
     "b": {"label": "case (b)", "partition": LISTS_B, "graph": CROSSED},
     "unbalanced": {"label": "unbalanced", "partition": LISTS_UNBALANCED, "graph": LEANING},
 }
-LEARNING_NOTES = [
-    """The settings that the paper does not give, of optimiser, batches, exchanges, epochs, prior,
-        spread and W for i.i.d. halves, came from a search on validation examples with one seed,
-        which looked for nearness to the printed numbers.""",
-    """Verdicts go by the belief before consensus, the only one that fits what the paper says of
-        figure 4; the belief after it, from which algorithm 1 declares, stands beside.""",
-    """Examples are used again in every epoch beside a prior that has seen them already, as the
-        paper's algorithm 1 with Bayes by backprop does when it is run for several epochs.""",
-    """Single rounds of case (a) scatter by points: what is compared is the mean over the last five
-        measured rounds, and accuracy_scatter in the csv is their standard deviation.""",
-]
 
 
 def small(units: int, training: Entry, **parameters: int) -> ExhibitData:
@@ -67,7 +56,6 @@ TWO_NODES = exhibit(
     measure_every=78,
     last_rounds=5,
     trials=5,
-    notes=LEARNING_NOTES,
     quick=QUICK,
     tiny=TINY,
 )
@@ -306,13 +294,7 @@ exhibits["graphs"] = exhibit(
         component("variational_consensus", "consensus of beliefs", belief="before"),
         component("gossip_sgd", "gossip SGD", belief="before"),
     ],
-    notes=[
-        """As many minibatches at each node, however many examples it holds; the divergence weighs
-            1/N, so that all nodes together count every example once beside the prior.""",
-        """Gossip SGD averages means and spreads of the same network, with Adam. Metropolis weights
-            with self-loops.""",
-        "One trial: what is seen here is a hint, and no verdict rests on it.",
-    ],
+    notes=["The divergence weighs 1/N: nodes together count each example once beside the prior."],
     scales=["paper"],
     cases=on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
     | on_graphs({"ring": TO_64}, **NO_GOSSIP)
@@ -344,23 +326,17 @@ for figure, title, caption, of_nodes in (
             *(with_changes(BELIEFS, f"node {node}", node=node, **of_nodes) for node in (1, 2)),
             CENTRAL,
         ],
-        notes=[
-            """The paper does not say where test examples come from: both coordinates from the
-                ranges of the nodes, with noise. Their expectation is taken in closed form.""",
-            "The central node gets one example a step; the paper does not say how many.",
-            "500 samples, and the belief after consensus, from which algorithm 1 declares.",
-        ],
         quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
         tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},
     )
 
 
-def algorithm(**nodes: Any) -> list[Entry]:
-    return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
+ALGORITHM = component("finite_beliefs", "Algorithm 1", show=["nodes"])
+OF_TWO = [with_changes(ALGORITHM, settings=[{"nodes": 2}])]
 
 
 def matrix_case(label: str, w: dict[str, list[str]]) -> Entry:
-    return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
+    return {"label": label, "parameters": w, "methods": OF_TWO}
 
 
 UNTIL_RARE = {"title": "Samples of a node until errors are rare", "along": "nodes"}
@@ -373,10 +349,9 @@ exhibits["theorem-1"] = exhibit(
     title="How many samples theorem 1 asks for, and how many it takes",
     place="section 4, theorem 1, without an experiment in the paper",
     caption="""Share of repeats in which any node is wrong against samples of a node, with the bound
-        as printed (dotted) and mended (dashed); and the samples after which at most 5 % of repeats
-        are wrong for the first time, on graphs of N nodes.""",
+        as printed (dotted) and mended (dashed); samples until at most 5 % are wrong, N nodes.""",
     trials=5,
-    methods=algorithm(nodes=[4, 16, 64]),
+    methods=[with_changes(ALGORITHM, nodes=[4, 16, 64])],
     cases={
         "regression": matrix_case("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
         "balanced": matrix_case("case (a) and (b), W 0.25/0.75", CROSSED),
@@ -389,8 +364,6 @@ exhibits["theorem-1"] = exhibit(
     notes=[
         """The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
             probability 0.3 or 0.7. A node that believes two parameters equally is wrong.""",
-        """Mended are the square of C, the mixing of W (its computed sum in the place of 4 log N /
-            (1 - lambda)), and the two conditions that were merged.""",
         """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
             go on up to the mended bound.""",
     ],
@@ -401,6 +374,10 @@ EXHIBITS = {
     "paper": "p2p",
     "title": "Peer-to-peer federated learning on graphs",
     "source": "Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019",
-    "defaults": exhibit(sweep={}, place="beyond the paper"),
+    "defaults": exhibit(
+        sweep={},
+        place="beyond the paper",
+        notes=["Settings that the paper does not give, and their reasons, are in its findings."],
+    ),
     "exhibits": exhibits,
 }

@@ -38,20 +38,6 @@ BOTH_ONE_CLASS: Cases = {
 }
 SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
 ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
-LINE_14 = """A client weighs its share of all clients' examples, as line 14 of algorithm 1 prints
-    it, so that with C = 0.5 the server takes half the mean step."""
-
-GRID = """AH: learning rates 0.02 to 0.32 by factors of two, 10 to 40 steps, laid out by their
-    ranks; hyper learning rate 0.01, window 5, precision 20 at the start; the reward is of the
-    cross-entropy alone."""
-HALF_THE_STEPS = """The data set is small, so that rounds have half the steps of the other tables,
-    and AH a grid of 5 to 20. The paper says only that its grid has fewer."""
-RUNS_OF_TABLE = """The runs are those of the table; a reward stands beside the means, which the
-    paper does not draw."""
-ROUNDS_OF_TABLE_2 = """150 rounds of 20 steps, 39 epochs of each client's examples. The paper gives
-    no number."""
-FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 914 ten clients would
-    have 41 each, fewer than a batch."""
 
 
 def server_holds(examples: int, cases: Cases) -> ExhibitData:
@@ -84,7 +70,7 @@ def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
         "full-iid": {"label": "C = 1.0, iid", "methods": raced},
         **FULL_ONE_CLASS,
         "half-iid": {**HALF_IID, "methods": raced},
-        "half-one-class": BOTH_ONE_CLASS["half-one-class"],
+        "half-one-class": {**BOTH_ONE_CLASS["half-one-class"]},
     }
 
 
@@ -96,23 +82,10 @@ exhibits["table-1"] = exhibit(
     title="Accuracy on MNIST",
     place="section 4, table 1",
     caption="""Test accuracy in percent of federated averaging (FA), with weight divergence (WD),
-        representation matching (RM) and adaptive hyper-parameters (AH); ten clients, of which a
-        share C takes part in a round. Means over trials, with one standard deviation. Bold: the
-        best of a row.""",
+        representation matching (RM) and adaptive hyper-parameters (AH); a share C of ten clients
+        takes part in a round. Means over trials, with one standard deviation.""",
     methods=[FA, WD, RM_AH, RM, AH],
     cases=cells(SCHEDULES, FA, WD, RM),
-    notes=[
-        """The server holds 500 training examples, for the rewards of AH and for races. The test set
-            measures and never chooses.""",
-        LINE_14,
-        """For iid clients 20 steps race against 30 falling to 10, by accuracy on the server's
-            examples.""",
-        """The number of rounds, 600, was fixed on FA with one class a client and C = 1.0: that cell
-            is calibrated and not counted.""",
-        """Matching takes the mean over a layer; the sum that equation (1) prints is in
-            matching-source.""",
-        GRID,
-    ],
     **SMALL_ONE_CLASS,
 )
 
@@ -121,48 +94,32 @@ FA_TUNED, WD_TUNED, RM_TUNED = TUNED = [
 ]
 ALL_TUNED = exhibit(drawing=ACCURACIES, methods=[FA_TUNED, WD_TUNED, RM_AH, RM_TUNED, AH])
 
-
-def notes_of_table_2(rates: str, *others: str) -> list[str]:
-    padded = (
-        "Zeros around images keep their size in convolutions; pooling follows the non-linearity."
-    )
-    return [LINE_14, rates, GRID, padded, ROUNDS_OF_TABLE_2, *others]
-
-
 exhibits["table-2"] = exhibit(
     ALL_TUNED,
     CIFAR10,
     title="Accuracy on CIFAR-10",
     place="section 4, table 2",
-    caption="""As table 1, on CIFAR-10: two convolutions and a hidden layer of 1024 units, with
-        crops and mirror images.""",
+    caption="As table 1, on CIFAR-10: two convolutions, 1024 hidden units, crops, mirror images.",
     parameters={"rounds": 150},
     cases=cells(SCHEDULES, *TUNED),
-    notes=notes_of_table_2(
-        """Fixed schedules race from two learning rates, 0.3 and 0.1, to 0.03, by accuracy on the
-            server's examples, since the paper tuned them by hand for each task; for iid clients
-            also from 20 steps, or 30 falling to 10.""",
-    ),
     **small_pictures(BOTH_ONE_CLASS),
 )
-FIRST_TRIAL = exhibit(trials=1)  # of the three that are planned
 LOWER: Entry = {"training": {"lr": [0.1, 0.03]}, "choose": "server"}
 exhibits["table-2-one-class"] = exhibit(
     exhibits["table-2"],
     title="Accuracy on CIFAR-10, one class a client",
     place="section 4, a row of table 2",
-    caption="""One row of table 2, without weight divergence: ten clients of one class each, all of
-        which take part in each round.""",
+    caption="One row of table 2, without weight divergence: ten clients of one class each.",
     methods=[{**FA, **LOWER}, RM_AH, {**RM, **LOWER}, AH],
     cases=FULL_ONE_CLASS,
-    notes=notes_of_table_2(
+    notes=[
         """Fixed schedules fall from 0.1 to 0.03, or stay at 0.03, each to the end. Accuracy on the
             server's examples selects one. First planned were 0.3 and 0.1; in a first trial FA
             from 0.3 stayed at chance, 10.0 % in every round.""",
         """Three trials were planned before the first number, and are added one by one; nothing is
             judged before the third.""",
-    ),
-    paper=FIRST_TRIAL,
+    ],
+    paper={"trials": 1},
     **small_pictures(FULL_ONE_CLASS),
 )
 RACED = """Fixed schedules race from 0.3 and 0.1 to 0.03, with 20 steps, or 30 falling to 10, by
@@ -170,26 +127,16 @@ RACED = """Fixed schedules race from 0.3 and 0.1 to 0.03, with 20 steps, or 30 f
 TO_THE_END = """Fixed schedules fall to 0.03, from 0.3 or 0.1, or stay there, each to the end.
     Accuracy on the server's examples selects one."""
 RATES = {"training": {"lr": [0.3, 0.1, 0.03]}, "choose": "server"}
-IID_ROWS = cells(SCHEDULES, *TUNED)
-HALF_ONE_CLASS = BOTH_ONE_CLASS["half-one-class"]
-for case, entry, rates in (
-    (
-        "half-one-class",
-        {**HALF_ONE_CLASS, "methods": [{**m, **RATES} for m in (FA, WD, RM)]},
-        TO_THE_END,
-    ),
-    ("half-iid", IID_ROWS["half-iid"], RACED),
-    ("full-iid", IID_ROWS["full-iid"], RACED),
-):
+ROWS = cells(SCHEDULES, *TUNED)
+ROWS["half-one-class"]["methods"] = [{**method, **RATES} for method in (FA, WD, RM)]
+for case, rates in (("half-one-class", TO_THE_END), ("half-iid", RACED), ("full-iid", RACED)):
     exhibits[f"table-2-{case}"] = exhibit(
         exhibits["table-2"],
-        title=f"Accuracy on CIFAR-10, {entry['label']}",
+        title=f"Accuracy on CIFAR-10, {ROWS[case]['label']}",
         place="section 4, a row of table 2",
         caption="One row of table 2.",
-        cases={case: entry},
-        notes=notes_of_table_2(
-            rates, "One trial of the three of table-2; nothing is judged before the third."
-        ),
+        cases={case: ROWS[case]},
+        notes=[rates, "One trial of the three of table-2; nothing is judged before the third."],
         trials=1,
         scales=["paper"],
     )
@@ -197,8 +144,7 @@ exhibits["curves-one-class"] = exhibit(
     exhibits["table-2-one-class"],
     drawing="accuracy-against-rounds",
     title="Accuracy on CIFAR-10 against rounds, one class a client",
-    caption="""Test accuracy as rounds go by, of the runs of table-2-one-class: ten clients of one
-        class each, all of which take part in each round.""",
+    caption="Test accuracy as rounds go by, of the runs of table-2-one-class.",
 )
 
 KEYWORD_CASES = cells({10: 10, 15: 5}, *TUNED)
@@ -207,17 +153,9 @@ exhibits["table-3"] = exhibit(
     KEYWORDS,
     title="Accuracy on keywords",
     place="section 4, table 3",
-    caption="""As table 1, on ten keywords as mel spectrograms: four convolutions and a hidden layer
-        of 1024 units.""",
+    caption="As table 1, on mel spectrograms of ten keywords: four convolutions, 1024 units.",
     parameters=SHORTER_ROUNDS,
     cases=KEYWORD_CASES,
-    notes=[
-        LINE_14,
-        HALF_THE_STEPS,
-        """Fixed schedules race from two learning rates, 0.3 and 0.1, to 0.03, by accuracy on the
-            server's examples; for iid clients also from 10 steps, or 15 falling to 5.""",
-        FIFTY_CLIPS,
-    ],
     paper=server_holds(50, KEYWORD_CASES),
     scales=["paper"],
 )
@@ -237,14 +175,7 @@ exhibits["table-4"] = exhibit(
         "cifar": {"label": "two convolutions", **CIFAR10},
         "keywords": {"label": "four convolutions", **KEYWORDS},
     },
-    notes=[
-        """Each round after the first, which also prepares memory, is a trial: 200 on MNIST, as in
-            the paper, and 20 elsewhere. Nothing else should run beside them: one core, one job.""",
-        """Adaptive hyper-parameters draw 29 or 31 steps, 30 on average, from a distribution that
-            does not move; drawing, the evaluation on 500 examples and the update count.""",
-        """On keywords the server holds 500 of 914 clips, so that a client has 41, and takes its
-            steps on these and not on 64.""",
-    ],
+    notes=["Rounds after the first are trials. Nothing else should run beside them."],
     scales=["paper"],
 )
 
@@ -265,7 +196,6 @@ exhibits["figure-3"] = exhibit(
         trials, bands one standard deviation; dots are what single trials drew.""",
     methods=[RM_AH],
     cases=FIGURE_CASES,
-    notes=[GRID, RUNS_OF_TABLE],
     **dict.fromkeys(SMALL, server_holds(100, FIGURE_ONE_CLASS)),
 )
 exhibits["figure-3-photographs"] = exhibit(
@@ -276,8 +206,7 @@ exhibits["figure-3-photographs"] = exhibit(
     caption="As figure 3, on CIFAR-10.",
     parameters={"rounds": 150},
     cases=FIGURE_ONE_CLASS,
-    notes=[GRID, RUNS_OF_TABLE, ROUNDS_OF_TABLE_2],
-    paper=FIRST_TRIAL,
+    paper={"trials": 1},
     **small_pictures(FIGURE_ONE_CLASS),
 )
 exhibits["figure-3-photographs-iid"] = exhibit(
@@ -295,7 +224,6 @@ exhibits["figure-3-keywords"] = exhibit(
     place="section 4, figure 3, third column",
     caption="As figure 3, on keywords.",
     parameters=SHORTER_ROUNDS,
-    notes=[HALF_THE_STEPS, FIFTY_CLIPS, RUNS_OF_TABLE],
     paper=server_holds(50, FIGURE_CASES),
     scales=["paper"],
 )
@@ -304,7 +232,6 @@ NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)
 ABLATION = exhibit(
     drawing=ACCURACIES,
     cases=BOTH_ONE_CLASS,
-    notes=[LINE_14, "The paper names no setting for this comparison."],
     # claims R5 and R6 were undecided with three, which said that about nine and six would do
     paper=exhibit(trials=10),
     **SMALL_ONE_CLASS,
@@ -326,8 +253,7 @@ exhibits["entropy-term"] = exhibit(
     ABLATION,
     title="What the entropy term adds",
     place="section 4, a sentence without a table",
-    caption="""Test accuracy in percent of federated averaging with and without the entropy term on
-        clients' losses, one class a client.""",
+    caption="Test accuracy in percent with and without the entropy term, one class a client.",
     methods=[FA, NO_ENTROPY],
 )
 BY_STEPS = with_changes(ACCURACIES, rows=["case", "method"], columns=["steps", "last_steps"])
@@ -342,7 +268,6 @@ exhibits["schedules"] = exhibit(
         for method in (FA, WD, RM)
     ],
     cases={"full-iid": {"label": "C = 1.0, iid"}, "half-iid": HALF_IID},
-    notes=[LINE_14, "The first of the three trials by which table-1 races: a hint."],
     trials=1,
 )
 
@@ -383,10 +308,7 @@ exhibits["learned-or-drawn"] = exhibit(
         "200": {"label": "200 rounds", "parameters": {"rounds": 200}},
         "600": {"label": "600 rounds"},
     },
-    notes=[
-        LINE_14,
-        "The grid has learning rates from 0.02 to 0.32, the higher one from 0.04 to 0.64.",
-    ],
+    notes=["The grid has learning rates from 0.02 to 0.32, the higher one from 0.04 to 0.64."],
     scales=["paper"],
 )
 exhibits["grid-layout"] = exhibit(
@@ -395,7 +317,6 @@ exhibits["grid-layout"] = exhibit(
     caption="""Test accuracy in percent of AH, with the values of the grid laid into [-0.5, 0.5] by
         their ranks, as elsewhere, by themselves, and by their logarithms; one class a client.""",
     methods=[FA, over(AH, positions=["positions", "values", "log"])],
-    notes=[LINE_14, "The paper shifts and scales the values of its grid, which it does not print."],
 )
 exhibits["sensitivity"] = exhibit(
     BEYOND,
@@ -409,7 +330,7 @@ exhibits["sensitivity"] = exhibit(
         over(AH, "FA+AH, window", window=[1, 2, 5, 10, 20]),
         over(FA, "FA, least entropy", least_entropy=[1.0, 1.5, 2.0, 2.2]),
     ],
-    notes=[LINE_14, "One trial each: what is seen here is a hint, and no verdict rests on it."],
+    notes=["One trial each: what is seen here is a hint, and no verdict rests on it."],
 )
 
 
@@ -438,6 +359,7 @@ EXHIBITS = {
         training=component("sgd", lr=0.3, batch_size=64, init="fan_in"),
         sweep={"partition.clients": [10]},
         trials=3,
+        notes=["Settings that the paper does not give, and their reasons, are in its findings."],
         parameters={**AVERAGING, **LOSSES, **OF_GRID, **REWARDS},
         quick=small_digits(30, 5, rounds=15, steps=10, step_counts=[5, 10, 15, 20]),
         tiny=small_digits(10, 2, rounds=3, steps=2, step_counts=[1, 2, 3, 4]),

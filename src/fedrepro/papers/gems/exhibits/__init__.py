@@ -13,15 +13,12 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 
 exhibits: dict[str, ExhibitData] = {}
 
-RAW_NOTE = """What is trained on the sample alone (Raw) has 5 epochs at a step size of 0.001, as in
-    the authors' code for logistic models; tuning-scope has up to 50."""
 RAW = component("raw", "Raw")
 
 BY_IMAGES = exhibit(
     drawing=component("accuracy-close-up", x_label="public images"),
-    caption="""Test accuracy after tuning on so many public images, and of a model trained on them
-        alone (Raw). Means over five samples of each size and over trials, bands one standard
-        deviation over trials.""",
+    caption="""Test accuracy after tuning on public images, and of a model trained on them alone
+        (Raw). Means over five samples of a size and over trials, bands one standard deviation.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
     scales=["paper"],
 )
@@ -45,9 +42,9 @@ ELSEWHERE: dict[str, Entry] = {"cifar10": {"dataset": t.CIFAR}, "ham10000": {"da
 OF_3 = {data: {**of, "parameters": {"epsilon": 0.2}} for data, of in ELSEWHERE.items()}
 OF_4 = {k: {**ELSEWHERE.get(k, {}), "parameters": v["parameters"]} for k, v in t.NETWORKS.items()}
 OF_4["cifar10"]["model"] = {"hidden": [100]}
-for figure, models, of_data, gems, layers, heads, changes in (
-    (3, "logistic models", t.LOGISTIC, t.GEMS, "all", [], OF_3),
-    (4, "networks", t.NETWORKS, t.NEURAL_GEMS, "last", [t.HEADS], OF_4),
+for figure, models, of_data, gems, layers, changes in (
+    (3, "logistic models", t.LOGISTIC, t.GEMS, "all", OF_3),
+    (4, "networks", t.NETWORKS, t.NEURAL_GEMS, "last", OF_4),
 ):
     for data, on_data in of_data.items():
         exhibits[f"figure-{figure}-{data}"] = exhibit(
@@ -56,12 +53,10 @@ for figure, models, of_data, gems, layers, heads, changes in (
             title=f"Tuned {models} against the number of public images{t.ENDS[data]}",
             place=f"section 4.4, figure {figure}",
             methods=tuned_on_samples(gems, layers),
-            notes=[RAW_NOTE, *on_data["notes"]],
         )
     exhibits[f"figure-{figure}"] = exhibit(
         exhibits[f"figure-{figure}-mnist"],
         parameters={},
-        notes=[RAW_NOTE, *heads, *t.NOTES_OF_ALL],
         cases={data: with_changes(t.FIVE, **changes.get(data, {})) for data in of_data},
     )
 
@@ -72,11 +67,9 @@ exhibits["figure-6"] = exhibit(
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
     caption="""Test accuracy of the logistic model with which the descent ends, by the accuracy that
-        a model needs to be in the ball of either client; red crosses where the balls provably have
-        no common point in any trial.""",
+        either client's ball asks for; red crosses where balls provably have no common point.""",
     partition={"clients": 2},
     methods=[with_changes(t.BALLS, "GEMS", **OF_BOTH, show=[*OF_BOTH]), t.LOCAL, t.AVERAGED],
-    notes=["The paper gives no grid.", *t.UNTUNED_NOTES],
     scales=["paper"],
 )
 
@@ -88,7 +81,6 @@ exhibits["epsilon-and-p"] = exhibit(
     caption="""Mean radius of the spaces of five clients by the accuracy that models in them need
         (ε), for so many points drawn from each surface (p).""",
     methods=[with_changes(one, **OF_SPACES, show=[*OF_SPACES]) for one in (t.BALLS, t.GEMS)],
-    notes=[t.MNIST_SPLIT, t.STOPPING, t.search("so many points")],
     trials=5,
     scales=["paper"],
 )
@@ -102,15 +94,13 @@ exhibits["tuning-scope"] = exhibit(
     drawing=component("table", rows=["method", "layers"], columns=["lr"], best="column"),
     title="What tuning moves, and how fast",
     place="beyond the paper; section 4.4 and the authors' code",
-    caption="""Test accuracy in percent of networks of five clients after 5 epochs on 1,000 public
-        images, by the step size and the layers that move; of what is trained on the images alone,
-        for 5 epochs or up to 50.""",
+    caption="""Test accuracy in percent of five clients' networks after 5 epochs on 1,000 public
+        images, by step size and moving layers; and trained on these alone, for 5 or up to 50.""",
     methods=[
         *all_tuned(t.NEURAL_GEMS, **SCOPE),
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
         with_changes(RAW, "Raw, up to 50 epochs", tune=LONGER, show=["lr"]),
     ],
-    notes=[t.HEADS, *t.UNTUNED_NOTES],
     paper={"trials": 5},
 )
 
@@ -125,7 +115,6 @@ exhibits["deepest-point"] = exhibit(
         one, whose largest distance from a client's model, in radii, is least.""",
     methods=[t.AVERAGED, *AT_BOTH_POINTS],
     cases=t.NUMBERS_OF_CLIENTS,
-    notes=t.UNTUNED_NOTES,
     paper={"trials": 5},
 )
 
@@ -141,7 +130,6 @@ exhibits["early-stopping"] = exhibit(
         "network-whole": with_changes(EACH_STOPS, "network, 40 epochs", training=WHOLE),
     },
     methods=[*t.BASELINES, t.GEMS, t.GEMS_TUNED],
-    notes=[t.HEADS, *t.ON_MNIST["notes"]],
     paper={"trials": 5},
 )
 
@@ -183,12 +171,11 @@ exhibits["cifar-feature-sizes"] = exhibit(
         "side-64": {"label": "64 × 64", "dataset": {"features": "lite0.size-64"}},
     },
     methods=[component("pooled", "Global")],
-    notes=[t.CIFAR_SPLIT],
     paper={"trials": 5},
 )
 
 exhibits["ham10000-features"] = exhibit(
-    t.ON_HAM,
+    dataset=t.HAM,
     title="Features of HAM10000",
     place="appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
@@ -199,7 +186,6 @@ exhibits["ham10000-features"] = exhibit(
         "own": {"label": "own features"},
     },
     methods=[component("pooled", "Global")],
-    notes=[t.LESIONS],
     paper={"trials": 5},
     scales=["paper"],
 )
@@ -224,11 +210,9 @@ RAW_AT_BOTH = [
 exhibits["equal-steps"] = exhibit(
     BY_EXAMPLES,
     title="Tuning at equal step sizes",
-    caption="""Test accuracy in percent of logistic models of five clients after 5 epochs on so many
-        public images, each at both step sizes, and of what is trained on the images alone, for 5
-        epochs or up to 50.""",
+    caption="""Test accuracy in percent of five clients' logistic models after 5 epochs on so many
+        public images at both step sizes; and trained on these alone, for 5 or up to 50.""",
     methods=[*all_tuned(t.GEMS, **both_rates()), *RAW_AT_BOTH],
-    notes=t.UNTUNED_NOTES,
 )
 
 AS_IN_CODE: Entry = {"repetitions": 5, "epochs": 50, "lr": 0.001, "layers": "all", "patience": 3}
@@ -244,7 +228,6 @@ exhibits["equal-steps-networks"] = exhibit(
         *RAW_AT_BOTH,
         with_changes(RAW, "Raw, as in the code", tune=AS_IN_CODE),
     ],
-    notes=[t.HEADS, *t.UNTUNED_NOTES],
 )
 
 UNTRAINED = with_changes(t.NEURAL_GEMS, "Units untrained", units="untrained")
@@ -306,7 +289,6 @@ exhibits["clients-at-points"] = exhibit(
         with_changes(t.GEMS, "Ellipsoids", **LEVELS),
         with_changes(t.BALLS, "Balls, proven radii", radii="proven", **LEVELS),
     ],
-    notes=t.UNTUNED_NOTES,
 )
 exhibits["equal-epochs"] = exhibit(
     title="Two and three clients that stop by themselves or train equally long",
@@ -319,7 +301,6 @@ exhibits["equal-epochs"] = exhibit(
         "three": with_changes(t.THREE, "J = 3, each stops"),
         "three-whole": with_changes(t.THREE, "J = 3, 40 epochs", training={"patience": 0}),
     },
-    notes=t.ON_MNIST["notes"],
 )
 
 STEPS = {"lr": 0.001, "l2": 0.0, "batch_size": 32, "epochs": 40}
@@ -338,6 +319,7 @@ EXHIBITS = {
         trials=5,
         drawing=component("table", rows=["method"], sizes=False),
         size="hidden_units",
+        notes=["Settings that the paper does not give, and their reasons, are in its findings."],
         # print has 5 trials, on which most sentences stay undecided
         paper={"trials": 20},
         **t.SMALL,

@@ -11,40 +11,11 @@ CIFAR = component("cifar10", validation=5000, features="lite0")
 HAM = component("ham10000", features="convnet")
 DIGITS = component("digits", validation=1000)
 
-MNIST_SPLIT = """MNIST has 50,000 training and 5,000 validation examples, and all 10,000 test
-    images. The paper tests on 5,000 and does not say which."""
-CIFAR_SPLIT = """CIFAR-10 has 45,000 training and 5,000 validation examples of its 50,000, and all
-    10,000 test images."""
-LITE0 = """Features of EfficientNet-Lite0 on images of 40×40 pixels stand in for those of VGG-16, of
-    which the paper gives neither layer nor input size."""
-LESIONS = """Lesions are split before changed copies are made, and the network that gives features
-    is trained on the training part alone. The paper does neither."""
-STOPPING = """Each client stops by itself when its running training accuracy has not risen for 5
-    epochs (3 with networks), after 40 at the latest, as in the authors' code."""
-TUNING = """Tuning takes 5 epochs at a step size of 0.01 on validation examples of all clients
-    together, the same for every method; the authors' code has 0.001 for local models."""
-
-
-def search(points: str) -> str:
-    return f"""Radii go up to 4000, and are searched to 0.01 with {points} a surface, along the same
-        directions for every radius. Radii of ellipsoids go down to a tenth of the largest. The
-        numbers are those of the authors' code."""
-
-
-SEARCH = search("500 points")
-
 # At small scales digits stand in for every data set.
 QUICK = exhibit(dataset=DIGITS, training={"epochs": 20, "lr": 0.003}, parameters={"points": 100})
 FEW_POINTS = {"points": 20, "head_epochs": 2}
 TINY = exhibit(dataset=DIGITS, training={"epochs": 2, "lr": 0.03}, parameters=FEW_POINTS, trials=2)
 SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
-
-ON_MNIST = exhibit(notes=[MNIST_SPLIT, STOPPING, TUNING, SEARCH])  # the rest are the defaults
-ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], **SMALL)
-ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], **SMALL)
-# of exhibits that set the three data sets side by side
-NOTES_OF_ALL = [LITE0, MNIST_SPLIT, CIFAR_SPLIT, LESIONS, STOPPING, TUNING, SEARCH]
-UNTUNED_NOTES = [MNIST_SPLIT, STOPPING, SEARCH]  # nothing is tuned, or not as TUNING says
 
 TWO: Entry = {"label": "J = 2", "partition": {"clients": 2}}
 THREE: Entry = {"label": "J = 3", "partition": {"clients": 3}}
@@ -71,9 +42,9 @@ def tuned_last(method: Entry, label: str = "") -> Entry:
 
 
 LOGISTIC = {
-    "mnist": exhibit(ON_MNIST, parameters={"epsilon": 0.4, "epsilon_final": 0.7}),
-    "cifar10": exhibit(ON_CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2}),
-    "ham10000": exhibit(ON_HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25}),
+    "mnist": exhibit(parameters={"epsilon": 0.4, "epsilon_final": 0.7}),
+    "cifar10": exhibit(dataset=CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2}, **SMALL),
+    "ham10000": exhibit(dataset=HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25}, **SMALL),
 }
 
 AVERAGED_TUNED, GEMS_TUNED = tuned(AVERAGED), tuned(GEMS)
@@ -82,9 +53,6 @@ GEMS_NOTEBOOK = with_changes(GEMS, "GEMS, ε = 0.7", epsilon=0.7)  # as the auth
 GEMS_HIGH = with_changes(GEMS, "GEMS, ε = 0.9", epsilon=0.9)
 BALLS_HIGH = with_changes(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
 HIGH_TUNED = tuned(GEMS_HIGH, "GEMS, ε = 0.9, tuned")
-HEADS = """Units of a cluster merge where each meets all before it, as in the authors' code; with
-    one cluster, which stands for none, in tuples of different clients, as in the text. Clients then
-    train their output layers anew for at most 10 epochs."""
 
 # hidden units, how far a unit's outputs may be from its own, m_ε, accuracy of good heads
 OF_NETWORKS: dict[str, tuple[int, Entry]] = {
@@ -98,7 +66,6 @@ NETWORKS = {
         model=component("mlp", hidden=[units], dropout=0.5),
         training={"patience": 3, "init": "glorot"},
         parameters=parameters,
-        notes=[HEADS, *LOGISTIC[data]["notes"]],
     )
     for data, (units, parameters) in OF_NETWORKS.items()
 }
@@ -126,7 +93,6 @@ for data, logistic in LOGISTIC.items():
     )
 exhibits["table-1-mnist"]["headline"] = True
 
-OTHER_NUMBERS = """The paper prints ε for five clients; with two and three it is the same here."""
 for data, logistic in LOGISTIC.items():
     exhibits[f"table-5-{data}"] = exhibit(
         logistic,
@@ -136,7 +102,6 @@ for data, logistic in LOGISTIC.items():
             {logistic["parameters"]["epsilon"]}.""",
         methods=[*BASELINES, GEMS, BALLS, GEMS_HIGH, BALLS_HIGH, *ALL_TUNED, HIGH_TUNED],
         cases=NUMBERS_OF_CLIENTS,
-        notes=[OTHER_NUMBERS, *logistic["notes"]],
     )
 
 for data, networks in NETWORKS.items():
@@ -145,9 +110,8 @@ for data, networks in NETWORKS.items():
         drawing=component("table", sizes=True),
         title=f"Networks of five clients with {CLASSES[data]}{ENDS[data]}",
         place="section 4.3, table 2",
-        caption="""As table 1, of networks with one hidden layer, and of as many units of the
-            clients drawn at random; the same after tuning the last layer. Means over trials, with
-            one standard deviation, and hidden units.""",
+        caption="""As table 1, of networks with one hidden layer, and of as many of the clients'
+            units drawn at random; the same after tuning the last layer. Also hidden units.""",
         methods=[*BASELINES, NEURAL_GEMS, *ALL_LAST, UNITS_DRAWN, UNITS_DRAWN_LAST],
     )
 
@@ -179,10 +143,8 @@ exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),
     title="The six cases of tables 1 and 2",
     place="sections 1 and 5",
-    caption="""What sentences on all of tables 1 and 2 are judged by. The runs are those of the
-        tables.""",
+    caption="What sentences on all of tables 1 and 2 are judged by, from their runs.",
     methods=exhibits["table-1-mnist"]["methods"],
-    notes=[HEADS, *NOTES_OF_ALL],
     cases={
         "mnist-logistic": {"label": "logistic"},
         "cifar10-logistic": {**LOGISTIC_CASE, "dataset": CIFAR},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 CONFUSION, FILE = "confusion", "confusion.parquet"
 CLASSES = re.compile(r"^(\d+) as (\d+)$")
-HEIGHT = 3.9  # inches, with two maps
 LEAST = 0.005  # shares above half a percent are written into the matrix
-DARK = 0.5  # from this share on, letters are white
 
 
 @drawing("confusion")
@@ -60,10 +58,7 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read the confusion matrix of a method's node from files next to `metrics`.
-
-        The result maps ("confusion", split), with a split as `6 as 0`, to a share per trial.
-        """
+        """Read a node's shares by trial from files next to `metrics`: ("confusion", split)."""
         import pandas as pd
 
         # a row for each trial, setting, belief, node (client, from 0), class and predicted class
@@ -79,7 +74,7 @@ class Confusion(Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         from matplotlib.colors import LinearSegmentedColormap
 
-        figure = new_figure(HEIGHT)
+        figure = new_figure(3.9)
         margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
         (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.45, **margins)
         colours = LinearSegmentedColormap.from_list("shares", SHARES)
@@ -88,11 +83,10 @@ class Confusion(Figured):
             axes.imshow(found, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
             for (row, column), share in np.ndenumerate(found):
                 if share > LEAST + 1e-9:
-                    colour = "white" if share > DARK else "black"
-                    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
-                    axes.text(column, row, f"{100 * share:.0f}", color=colour, **place)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_ticks(range(len(found)), map(str, range(len(found))))
+                    text = axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center")
+                    text.set(color="white" if share > 0.5 else "black", fontsize=7)
+            classes = range(len(found))
+            axes.set(xticks=classes, yticks=classes)
             axes.set_xlabel("taken for class, % of those of a class")
             axes.grid(visible=False)
             axes.tick_params(length=0)

@@ -19,9 +19,8 @@ CUT_OFF = """Bars are one standard deviation over trials. What lies more than 25
 exhibits["matching-or-size"] = exhibit(
     BY_SIZE,
     title="How much of PFNM's accuracy is matching, and how much is size?",
-    caption=f"""Test accuracy against the size of the global model. PFNM goes from many units to few
-        as σ² rises. The pruned concatenation has as many units, with nothing matched; the two level
-        lines keep all units. {CUT_OFF}""",
+    caption=f"""Test accuracy against the size of the global model. PFNM has fewer units as σ²
+        rises; pruned concatenation matches nothing; level lines keep all units. {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=[
         p.pfnm_each(p.SIGMA2),
@@ -36,8 +35,6 @@ exhibits["matching-or-size"] = exhibit(
     notes=[
         """A unit of the concatenation is kept for the product of the norms of its incoming weights
             and bias, and of its outgoing weights.""",
-        p.NETWORKS_OF_FIGURE_2,
-        p.AS_IN_CODE,
     ],
     **SMALLER,
 )
@@ -51,12 +48,6 @@ exhibits["finer-sigma2"] = exhibit(
     sweep=p.clients(10, 15, 20, 25, 30),
     trials=5,
     methods=[p.pfnm_each(FINER), p.CONCATENATION, p.UNMATCHED],
-    notes=[
-        """Elsewhere the grid of σ² has nothing between 2 and 5, where the size falls from hundreds
-            of units to tens; claim P2a, on how small the network is, needs what lies between.""",
-        p.NETWORKS_OF_FIGURE_2,
-        p.AS_IN_CODE,
-    ],
     scales=["paper"],
 )
 
@@ -82,20 +73,16 @@ def methods_of_size(units: list[int]) -> list[Entry]:
 exhibits["equal-size"] = exhibit(
     BY_SIZE,
     title="What merging gives at a size, against what else has it",
-    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, all from the same local
-        networks of 50. PFNM has the smallest σ² that gives the size. Level lines are clients alone,
-        and what keeps all units. {CUT_OFF}""",
+    caption=f"""Test accuracy of networks of exactly 50 to 400 hidden units, from the same local
+        ones of 50. PFNM has the smallest σ² of a size. Level lines: clients alone, all units.
+        {CUT_OFF}""",
     sweep=p.clients(5, 10, 25),
     methods=methods_of_size([50, 100, 200, 400]),
     cases=p.BOTH,
     notes=[
-        "A point is left out where a method has no network of that size in some trial.",
         """Weights to a class count by the clients' shares of it in all methods but parameter
             averaging, as they do in PFNM, so that the merging is what differs.""",
         "Best clients are those with the highest training accuracy on their own data.",
-        """Averaging from a shared start has local networks of its own, from the same partitions;
-            all others have those of figure 2.""",
-        p.AS_IN_CODE,
     ],
     **SMALLER,
 )
@@ -109,12 +96,11 @@ exhibits["equal-size-photographs"] = exhibit(
 exhibits["equal-size-deep"] = exhibit(
     exhibits["equal-size"],
     title="What merging gives at a size, two hidden layers",
-    caption="""As equal-size, with two hidden layers of 50, 100 or 200 units each; ten clients,
-        whose networks have 50 in each.""",
+    caption="As equal-size, with two hidden layers of 50 to 200 units each; ten clients.",
     model=component("mlp", hidden=[50, 50]),
     sweep=p.clients(10),
     methods=methods_of_size([50, 100, 200]),
-    notes=["PFNM's σ² is solved for the sum of the units of both layers.", p.AS_IN_CODE],
+    notes=["PFNM's σ² is solved for the sum of the units of both layers."],
     scales=["paper"],
 )
 
@@ -133,11 +119,6 @@ exhibits["erratum-options"] = exhibit(
     sweep=p.clients(10, 25),
     methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
     cases=p.BOTH,
-    notes=[
-        """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
-            derivation. Weights of classes and the cap are in the code only.""",
-        p.CHOSEN,
-    ],
     quick={"sweep": p.clients(5, 20)},
     tiny={"sweep": p.clients(2, 4)},
 )
@@ -153,11 +134,6 @@ exhibits["deep-sigma2"] = exhibit(
         component("unmatched", "unmatched", sigma2=p.DEEP_SIGMA2, show=["sigma2"]),
     ],
     cases=TWO_DATA_SETS,
-    notes=[
-        """sigma2 does two things: it decides what is merged, and against sigma02 it weighs a
-            client's say on a class of which it has few examples. The unmatched rows show the second
-            alone."""
-    ],
     paper={"cases": {"photographs": {"trials": 6}}},
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
@@ -169,9 +145,8 @@ exhibits["merging-and-posterior"] = exhibit(
     DEEP,
     drawing=component("table", best="none"),
     title="One σ² for merging and another for the posterior",
-    caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both of its uses,
-        and with one for what is matched and another for the means of what was matched. Each row
-        chooses among the same three values.""",
+    caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both uses, or one
+        for what is matched and another for its means. A row chooses among three values.""",
     trials=5,
     methods=[
         with_changes(p.pfnm_chosen(VALUES), "PFNM, one σ²"),
@@ -179,7 +154,6 @@ exhibits["merging-and-posterior"] = exhibit(
         with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
         with_changes(p.U_ENS, reference=True),
     ],
-    notes=["The second σ² sets the variance of the posterior means alone.", p.CHOSEN_DEEP],
     scales=["paper"],
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
@@ -191,10 +165,6 @@ exhibits["ensemble-readings"] = exhibit(
     partition=p.HETEROGENEOUS,
     methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,
-    notes=[
-        """Claim P11 is about CIFAR-10. The paper's two descriptions of the weights differ; both are
-            drawn, from the local networks of figure 2."""
-    ],
     quick=SHAPES_FOR_PHOTOGRAPHS,
     tiny=SHAPES_FOR_PHOTOGRAPHS,
 )
@@ -207,7 +177,7 @@ exhibits["wider-downpour"] = exhibit(
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
     cases=p.BOTH,
-    notes=["The paper names neither the widths nor the number of clients.", p.DOWNPOUR],
+    notes=["The paper names neither the widths nor the number of clients."],
     quick={"sweep": p.clients(20)},
     tiny={"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
 )
@@ -228,12 +198,7 @@ EXHIBITS = {
         sweep=p.clients(5, 10, 15, 20, 25, 30),
         trials=10,
         methods=[p.pfnm_chosen(p.SIGMA2), *p.OTHERS],
-        notes=[
-            "The numbers of clients are read off the plot's range; the paper gives no list.",
-            p.CHOSEN,
-            p.DOWNPOUR,
-            p.AS_IN_CODE,
-        ],
+        notes=p.NOTES,
         paper={"trials_of": {"KD": 2}},
         quick=exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
         tiny=exhibit(DIGITS, TINY, trials_of={"KD": 1}),

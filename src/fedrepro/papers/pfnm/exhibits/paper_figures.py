@@ -60,22 +60,27 @@ UNMATCHED = component("unmatched", "PFNM unmatched", reference=True)
 LOCAL = component("local", "clients alone", reference=True)
 POOLED = component("pooled", "pooled training", reference=True)
 MAJORITY = component("majority", "majority class", reference=True)
-REFERENCES = [CONCATENATION, UNMATCHED, LOCAL, POOLED, MAJORITY]
 # what PFNM is compared with in figures 2 and 3
-OTHERS = [U_ENS, W_ENS, DISTILLATION, D_SGD, AVERAGE, *REFERENCES]
+OTHERS = [U_ENS, W_ENS, DISTILLATION, D_SGD, AVERAGE]
+OTHERS += [CONCATENATION, UNMATCHED, LOCAL, POOLED, MAJORITY]
 
-CHOSEN_DEEP = """sigma2 is chosen from a grid that the paper does not give, one value at each point,
-    by the mean training accuracy over all trials."""
-CHOSEN = f"""{CHOSEN_DEEP} The grid reaches to 10 because on heterogeneous MNIST the largest value
-    of a grid up to 1 was always chosen."""
-DOWNPOUR = """Downpour SGD: one Adam step of the master per client message, in random order, with
-    the client's accumulated minibatch gradients; client optimisers start anew each round."""
-AS_IN_CODE = """Weights start from N(0, 0.01) read as a variance, separately for each client;
-    AMSGrad is on, the popularity count is capped at 10, and output weights count by class share, as
-    in the authors' code."""
-SHAPES_STAND_IN = """At small scales generated pictures of coloured shapes stand in for CIFAR-10;
-    there the step size is 0.005, which suits how few they are."""
-NETWORKS_OF_FIGURE_2 = "The networks are those of figure 2."
+# of every exhibit that has no notes of its own
+NOTES = [
+    "The numbers of clients are read off the plot's range; the paper gives no list.",
+    """sigma2 is chosen from a grid that the paper does not give, one value at each point, by the
+        mean training accuracy over all trials. The grid reaches to 10 because on heterogeneous
+        MNIST the largest value of a grid up to 1 was always chosen; with several layers it reaches
+        down to a millionth.""",
+    """Downpour SGD: one Adam step of the master per client message, in random order, with the
+        client's accumulated minibatch gradients; client optimisers start anew each round.""",
+    """Weights start from N(0, 0.01) read as a variance, separately for each client; AMSGrad is on,
+        the popularity count is capped at 10, and output weights count by class share, as in the
+        authors' code.""",
+    """Distillation, which costs most, has fewer trials than the rest: raise `trials_of` where there
+        is time or a GPU. With several hidden layers it has 500 units in each.""",
+    """At small scales generated pictures of coloured shapes stand in for CIFAR-10; there the step
+        size is 0.005, which suits how few they are.""",
+]
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
@@ -119,9 +124,6 @@ def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
-COSTLY = """Distillation, which costs most, has fewer trials than the rest: raise `trials_of` where
-    there is time or a GPU."""
-PHOTOGRAPH_NOTES = [CHOSEN, DOWNPOUR, AS_IN_CODE, COSTLY, SHAPES_STAND_IN]
 PHOTOGRAPHS_AT: dict[str, ExhibitData] = {
     "paper": {"trials_of": {"KD": 1}},
     "quick": exhibit(SHAPES, trials_of={"KD": 3}),
@@ -144,26 +146,13 @@ add_panels(
         is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}""",
     f"As figure 2{{}}, on colour pictures. {LINES_ARE_MEANS}",
     headline=False,
-    notes=PHOTOGRAPH_NOTES,
     **PHOTOGRAPHS_AT,
 )
 exhibits["figure-2"] = side_by_side(
     2,
-    notes=PHOTOGRAPH_NOTES,
     **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
-ONE_SIGMA2 = """The paper has one sigma2 for all layers. Units of the top layer are compared by 11
-    numbers only, so a value that suits the lowest layer leaves the top one at the width of one
-    client. So the grid reaches down to a millionth, and a second line has a hundredth of sigma2 in
-    the top layer."""
-DEEP_NOTES = [
-    CHOSEN_DEEP,
-    ONE_SIGMA2,
-    DOWNPOUR,
-    AS_IN_CODE,
-    f"Distillation has 500 units in each hidden layer. {COSTLY}",
-]
 TINY_DEPTHS = depths(4, [1, 2])
 FEW_TRIALS = exhibit(trials=6, trials_of={"KD": 1})
 
@@ -176,7 +165,6 @@ exhibits["figure-3a"] = exhibit(
         50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
-    notes=[*DEEP_NOTES, "PFNM unmatched has sigma2 at 0.01; deep-sigma2 has other values."],
     paper={"trials_of": {"KD": 1}},
     quick={"trials_of": {"KD": 2}},
     tiny={"sweep": TINY_DEPTHS},
@@ -185,20 +173,17 @@ add_panels(
     "figure-3",
     f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
-    notes=DEEP_NOTES,
     paper=FEW_TRIALS,
     scales=["paper"],
 )
 exhibits["figure-3"] = side_by_side(
     3,
-    notes=DEEP_NOTES,
     paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
     scales=["paper"],
 )
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
-NOTHING_TRAINED = "The networks are those of figures 2 and 3, which have the sizes on CIFAR-10."
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
@@ -215,7 +200,6 @@ exhibits["s-figure-2a"] = exhibit(
     caption=f"Hidden units that PFNM ends with in figure 2, and {OF_ALL}",
     methods=[pfnm_chosen(SIGMA2), ALL_UNITS],
     cases=PANELS_AB,
-    notes=[CHOSEN, NOTHING_TRAINED],
 )
 exhibits["s-figure-2b"] = exhibit(
     exhibits["s-figure-2a"],
@@ -225,7 +209,6 @@ exhibits["s-figure-2b"] = exhibit(
     caption=f"Hidden units, over all layers, that PFNM ends with in figure 3, and {OF_ALL}",
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     methods=[*DEEP_PFNM, ALL_UNITS],
-    notes=[CHOSEN_DEEP, NOTHING_TRAINED],
     tiny={"sweep": TINY_DEPTHS},
 )
 
@@ -253,13 +236,6 @@ exhibits["s-figure-3a"] = exhibit(
     partition=HETEROGENEOUS,
     sweep=clients(25),
     methods=by_minibatches(rounds=8000, measure_every=40, trials=5),
-    notes=[
-        """The paper does not say how much a client computes in one of more than 4000 rounds: here
-            one minibatch, and in s-figure-3a-epochs, with 75 times the work, an epoch. Nor does it
-            say whether the master takes a step on every message or one on their mean.""",
-        CHOSEN,
-        AS_IN_CODE,
-    ],
     quick={"sweep": clients(20), "methods": by_minibatches(rounds=400, measure_every=5)},
     tiny={"sweep": clients(4), "methods": by_minibatches(rounds=7, measure_every=3)},
 )
@@ -271,10 +247,8 @@ exhibits["s-figure-3a-epochs"] = exhibit(
     exhibits["s-figure-3a"],
     title="Downpour SGD with frequent communication, rounds of an epoch",
     place="supplement 4.2, figure 3a, another reading",
-    caption="""As figure 3a of the supplement, each round after an epoch of every client's data,
-        which is 75 minibatches.""",
+    caption="As figure 3a of the supplement, with rounds of an epoch, which is 75 minibatches.",
     methods=[D_SGD_BY_EPOCHS, *ONE_ROUND],
-    notes=["Rounds of an epoch cost most, so they are fewer.", CHOSEN, AS_IN_CODE],
     scales=["paper"],
 )
 
@@ -318,18 +292,15 @@ def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> lis
     return [component("pfnm", "PFNM", show=list(grid), **grid)]
 
 
-VALUES_AND_CODE = "The values are ours; they hold those of the authors' code."
-
 exhibits["s-figure-4a"] = exhibit(
     drawing="heat-maps",
     title="Sensitivity of PFNM to σ², σ₀² and γ₀, homogeneous",
     place="supplement 4.3, figure 4a",
-    caption="""Training accuracy and size of the global model over every pair of the three
-        parameters; a map holds the third at its default, which its heading names. Means over
-        trials.""",
+    caption="""Training accuracy and size of the global model over every pair of the parameters; a
+        map holds the third at its default, which its heading names. Means over trials.""",
     sweep=clients(25),
     methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
-    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
+    notes=["The values are ours; they hold those of the authors' code."],
     quick=exhibit(sweep=clients(10), trials=3),
     tiny=exhibit(sweep=clients(4), methods=every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])),
 )
@@ -337,7 +308,6 @@ add_panels(
     "s-figure-4",
     "As figure 4a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 4{} of the supplement, on colour pictures.",
-    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
     paper={"trials": 5},
     scales=["paper"],
 )
@@ -346,15 +316,12 @@ exhibits["s-figure-5a"] = exhibit(
     drawing="heat-maps",
     title="Sensitivity of PFNM to σ² as clients grow in number, homogeneous",
     place="supplement 4.3, figure 5a",
-    caption="""Training accuracy and size of the global model for every σ² and number of clients.
-        Means over trials.""",
+    caption="Training accuracy and global model size for every σ² and number of clients.",
     methods=[pfnm_each(SIGMA2)],
-    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
 )
 add_panels(
     "s-figure-5",
     "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
     "As figure 5{} of the supplement, on colour pictures.",
-    notes=[VALUES_AND_CODE, NETWORKS_OF_FIGURE_2, AS_IN_CODE],
     scales=["paper"],
 )
