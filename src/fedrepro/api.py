@@ -25,7 +25,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, WHICH
 from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.metrics import Traffic as Traffic
-from fedrepro.core.registry import register, require_several, spec_called
+from fedrepro.core.registry import parse_token, register, require_several
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component, Spec
 
@@ -126,7 +126,7 @@ class LocalModels:
         from fedrepro.networks import state_dicts as module
 
         words = [model] if isinstance(model, str) else list(model or ())
-        specs = [spec_called("model", word) for word in words]
+        specs = [parse_token("model", word) for word in words]
         stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(**vars(stacked), label_counts=counts)
@@ -373,7 +373,7 @@ def method(
         prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters) that
             is called once for all settings equal in these; they get its result as `prepared`.
         sends: a phrase for what clients send besides their models (need `client_answers`).
-        one_start: whether clients must start from equal weights; "better": if not, a warning.
+        one_start: whether clients must start from equal weights; "better": they should.
         grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
             different architectures if `models` allow it.
@@ -414,7 +414,6 @@ def method(
         prepare=prepare,
         sends=sends,
         one_start=one_start is True or "start" in needs,
-        better_of_one_start=one_start == "better",
         grid=dict(grid or {}),
         any_width=any_width,
         merges=merges,

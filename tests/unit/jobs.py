@@ -12,8 +12,7 @@ from typing import Any
 from unittest import mock
 
 from fedrepro.cli.main import main
-from fedrepro.core.component_notation import read as read_spec
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import SCENARIO, entry_of, spec_of_entry
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages import trial_rounds
@@ -86,7 +85,7 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         return key, values
     (value,) = values
     if key in (*SCENARIO, "method", "tune"):
-        return key, read_spec(components(key), value, key).entry
+        return key, spec_of_entry(key, entry_of(key, value)).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

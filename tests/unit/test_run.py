@@ -36,7 +36,7 @@ MISTAKES = {
     "run fedavg --clients 0": "parameter 'clients' must be at least 1",
     "run fedavg scaffold.lr=0.1": "unknown name before the dot 'scaffold' in 'scaffold.lr'",
     "run fedavg --data mine.csv": "--data takes the name of a data set, not the file mine.csv",
-    "run fedavg lr=0.1": "write it as in fedavg.lr, or as the option --lr",
+    "run fedavg lr=0.1": "write it as in fedavg.lr, or as an option",
     "run fedavg proximal=0.1": "'proximal' does not say of what it is a parameter: write it as in",
     "run fedavg fedavg.mometum=0.9": "unknown parameter 'mometum' in 'fedavg': did you mean",
     "run fedavg fedavg.lr": "'fedavg.lr' has no value: write it as in scaffold.lr=0.1",
@@ -252,8 +252,7 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
 def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp_path):
     calls, _ = snakemake
     monkeypatch.chdir(tmp_path)
-    with pytest.warns(UserWarning, match="combines units in their places"):
-        found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
+    found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
     target = f"reports/tiny/{KEY}.svg"
     assert calls == [([*SNAKEMAKE, "--cores", "3", "--", target], str(drawn))]
     assert Path.cwd() == tmp_path

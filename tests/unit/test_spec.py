@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.component_notation import read
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.params import SAFE, read_signature, render
@@ -35,9 +34,16 @@ def example(
     """
 
 
-COMPONENT = Component("partition", "example", 3, example)
-KNOWN = {"example": COMPONENT}
+COMPONENT = Component("method", "example", 3, example)
 METHOD = components("method")["average"].spec()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known():
+    components("method")["example"] = COMPONENT
+    yield
+    del components("method")["example"]
+
 
 VALUES = st.fixed_dictionaries(
     {"clients": st.integers(1, 10**6)},
@@ -57,7 +63,7 @@ VALUES = st.fixed_dictionaries(
 @given(VALUES)
 def test_parse_is_the_inverse_of_token_which_is_safe_in_a_path(values):
     spec = COMPONENT.spec(values)
-    again = read(KNOWN, spec.token)
+    again = parse_token("method", spec.token)
     assert (again, again.values, again.resolved) == (spec, spec.values, spec.resolved)
     assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
 
@@ -120,7 +126,7 @@ def test_settings_listed_one_by_one_are_those_of_their_token(settings):
         return
     spec = COMPONENT.paired({}, settings)
     assert list(spec.expand()) == each
-    assert read(KNOWN, spec.token) == spec
+    assert parse_token("method", spec.token) == spec
     assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
 
 
@@ -156,7 +162,7 @@ def test_listed_settings_that_are_a_sweep_are_written_as_one_and_pairs_are_not()
 )
 def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
     with pytest.raises(FedreproError, match=sentence.replace("+", r"\+")):
-        read(KNOWN, token)
+        parse_token("method", token)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,7 @@ def test_a_parameter_is_described_and_a_list_is_refused_where_one_value_is_neede
     with pytest.raises(TypeError, match="what"):
         read_signature(bad)
     swept = COMPONENT.spec({"clients": 2, "alpha": [1, 2]})
-    with pytest.raises(FedreproError, match=r"here: partition .* under sweep, as partition\.alpha"):
+    with pytest.raises(FedreproError, match=r"here: method .* under sweep, as method\.alpha"):
         swept.single("here")
     one = COMPONENT.spec({"clients": 2})
     assert one.single() is one

@@ -269,7 +269,7 @@ def test_an_edited_exhibit_leaves_finished_files_alone(finished, tmp_path):
         (
             "components/datasets/generated_images.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "peer", "exhibit",
-             "table", "maps", "claims", "site"},
+             "table", "claims", "site"},
         ),
     ],
 )  # fmt: skip
@@ -358,19 +358,6 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path):
         assert done.returncode != 0
         assert sentence in done.stderr + done.stdout
         assert "Traceback" not in done.stderr + done.stdout
-
-
-def test_a_file_of_exhibits_that_cannot_be_read_blocks_no_others(tmp_path):
-    folder = checkout(tmp_path / "unread")
-    (folder / "config/exhibits/mine.yaml").write_text("paper: [")
-    told = dry_run(folder)
-    assert "fedrepro: exhibits of mine are left out: config/exhibits/mine.yaml is not val" in told
-    (folder / "config/exhibits/pfnm.yaml").write_text("headline: true\npaper: [")
-    assert "board" in planned(folder, "reports/tiny/arena/1.csv")
-    done = snakemake(folder, "-n")  # some of what it asks for is hidden
-    assert done.returncode != 0
-    assert "config/exhibits/pfnm.yaml is not valid YAML" in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr + done.stdout
 
 
 def test_a_figure_stays_where_a_truncated_file_stops_it_and_is_drawn_once_that_is_gone(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import preload_server, workflow_and_slurm
-from fedrepro.planning.config import SCALES, load_exhibits, read_config, table_names
+from fedrepro.planning.config import SCALES, Config, load_exhibits, table_names, validated
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
@@ -37,7 +37,7 @@ def sentences():
 
 
 with sentences():
-    CONFIG = read_config(config)
+    CONFIG = validated(Config, config, "config/config.yaml")
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
 workflow_and_slurm.export_settings(
     CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components
@@ -52,7 +52,7 @@ onstart:
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
+    if workflow.is_main_process and workflow.local_exec:
         jobs = workflow_and_slurm.waiting_jobs(workflow)
         lifeline = preload_server.start_server(jobs)
     if workflow.is_main_process and workflow.local_exec:
@@ -278,38 +278,11 @@ def pages_of_selected(wildcards):
                 yield plan.exhibit_file(f"{paper}/{version}", ".json")
 
 
-def resolved_graphs(wildcards):
-    """Return a text of all that drawings of graphs depend on, files of edge weights included."""
-    found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
-    return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
-
-
-def graph_maps_of_selected(wildcards):
-    """Return a list with the folder of graph drawings, empty if selected exhibits have no graph."""
-    there = resolved_graphs(wildcards)
-    return [f"reports/{wildcards.scale}/graphs"] if there else []
-
-
-def read_by_maps(wildcards):
-    """Return selected data sets and the files of their partitions in the first trial."""
-    plan = plan_of(wildcards.scale)
-    (first,) = plan.blocks(1)
-    if wildcards.maps == "graphs":
-        return []
-    pairs = plan.partitions(selected_keys(wildcards))
-    return [
-        *dict.fromkeys(plan.dataset(data) for data, _ in pairs),
-        *(plan.partition(*pair, first) for pair in pairs),
-    ]
-
-
 def read_by_site(wildcards):
     plan = plan_of(wildcards.scale)
     runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
     return [
         *(plan.exhibit_file(e.key, e.suffix) for e in plan.selected),
-        f"reports/{wildcards.scale}/partitions",
-        *graph_maps_of_selected(wildcards),
         *pages_of_selected(wildcards),
         *timings_of(runs),
     ]

@@ -16,8 +16,6 @@ use rule download as site with:
             scale="{scale}",
             exhibits=shown_keys,
             reports="reports/{scale}",
-            maps="reports/{scale}/partitions",
-            graphs=graph_maps_of_selected,
             out="reports/{scale}/index.html",
         ),
     message:
@@ -52,30 +50,9 @@ use rule exhibit as table with:
         exhibit=TABLES,
 
 
-rule report_maps:
-    input:
-        f"{DRAWN}/{{maps}}",
-    output:
-        directory("reports/{scale}/{maps}"),
-    log:
-        "results/{scale}/logs/reports/{maps}.log",
-    wildcard_constraints:
-        maps="partitions|graphs",
-    localrule: True
-    conda:
-        "../../envs/environment.yaml"
-    params:
-        drawn=lambda wildcards, input: input[0],
-        to="reports/{scale}",
-    message:
-        "{params.drawn} goes to {params.to}"
-    shell:
-        "cp -r {params.drawn} {params.to} 2> {log:q}"
-
-
 # The drawing's inputs are inputs of this rule as well: a drawing that failed leaves no file, and
 # Snakemake would not notice that it is missing while the earlier figure exists.
-use rule report_maps as report_exhibit with:
+rule report_exhibit:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
         read_by_exhibit,
@@ -84,11 +61,17 @@ use rule report_maps as report_exhibit with:
     log:
         "results/{scale}/logs/reports/{paper}/{exhibit}.log",
     localrule: True
+    conda:
+        "../../envs/environment.yaml"
     params:
         drawn=f"{DRAWN}/{{paper}}/{{exhibit}}.*",  # with .times.csv, if there is one
         to="reports/{scale}/{paper}",
         settings=exhibit_config,
         schema=SCHEMA_VERSION,
+    message:
+        "{params.drawn} goes to {params.to}"
+    shell:
+        "cp -r {params.drawn} {params.to} 2> {log:q}"
 
 
 use rule report_exhibit as report_table with:
@@ -100,30 +83,6 @@ use rule report_exhibit as report_table with:
     wildcard_constraints:
         exhibit=TABLES,
     localrule: True
-
-
-use rule site as maps with:
-    input:
-        read_by_maps,
-    output:
-        directory(f"{DRAWN}/{{maps}}"),
-    log:
-        "results/{scale}/logs/maps/{maps}.log",
-    wildcard_constraints:
-        maps="partitions|graphs",
-    params:
-        job=drawing(
-            "maps",
-            kind="{maps}",
-            exhibits=selected_keys,
-            scale="{scale}",
-            **OF_PLAN,
-            out=f"{DRAWN}/{{maps}}",
-        ),
-        graphs=resolved_graphs,
-        schema=SCHEMA_VERSION,
-    message:
-        "drawing the {wildcards.maps} of scale {wildcards.scale}"
 
 
 use rule site as claims with:
@@ -146,7 +105,7 @@ use rule site as claims with:
         "claims of {wildcards.paper} at scale {wildcards.scale}"
 
 
-use rule report_maps as report_claims with:
+use rule report_exhibit as report_claims with:
     input:
         multiext(f"{DRAWN}/{{paper}}/claims", ".csv", ".json"),
         selected_tables_of_paper,
@@ -157,9 +116,8 @@ use rule report_maps as report_claims with:
     localrule: True
     params:
         drawn=f"{DRAWN}/{{paper}}/claims.*",
-        to="reports/{scale}/{paper}",
+        settings=claims_said,
         exhibits=shown_keys_of_paper,
-        says=claims_said,
 
 
 use rule site as board with:
@@ -183,7 +141,7 @@ use rule site as board with:
         "leaderboard {wildcards.paper}/{wildcards.board} at scale {wildcards.scale}"
 
 
-use rule report_maps as report_board with:
+use rule report_exhibit as report_board with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
         parts_of_board,
@@ -194,6 +152,4 @@ use rule report_maps as report_board with:
     localrule: True
     params:
         drawn=f"{DRAWN}/{{paper}}/{{board}}.*",
-        to="reports/{scale}/{paper}",
         settings=board_settings,
-        schema=SCHEMA_VERSION,

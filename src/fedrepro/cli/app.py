@@ -28,7 +28,6 @@ from fedrepro.cli.results import (
 from fedrepro.cli.run import list_app, methods, run
 from fedrepro.cli.user_models import check_method, combine, evaluate
 from fedrepro.core.errors import FedreproError, printable, unknown
-from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
     name="fedrepro",
@@ -107,9 +106,8 @@ def exhibits(
 
     if yaml:
         files = load_exhibits()  # without what `also` of the configuration adds
-        known = {**files, **files.unread}
-        if yaml not in known:
-            raise unknown("paper", yaml, known)
+        if yaml not in files:
+            raise unknown("paper", yaml, files)
         print(files[yaml].as_yaml(), end="")
         return
     plan = planned(scale)
@@ -176,9 +174,6 @@ def doctor() -> None:
 @app.command()
 def plan(
     target: Annotated[str, typer.Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
-    cores: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="cores that will share the work")
-    ] = 2,
     listed: Annotated[
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
@@ -186,7 +181,7 @@ def plan(
     """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
-    from fedrepro.planning.forecast import forecast, parse_target
+    from fedrepro.planning.forecast import STAGES, forecast, parse_target
 
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)
@@ -198,20 +193,17 @@ def plan(
         return
     estimate = forecast(whole, key)
     hours = {stage: f"{seconds / 3600:.2f}" for stage, seconds in estimate.seconds.items()}
-    rows = [(stage, str(jobs), hours.get(stage, "–")) for stage, jobs in estimate.jobs.items()]
+    jobs_left = ((stage, estimate.jobs[stage]) for stage in STAGES)
+    rows = [(stage, str(jobs), hours.get(stage, "–")) for stage, jobs in jobs_left]
     show(("stage", "jobs to run", "hours of one core"), rows)
-    long, short = (
-        f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
-        for hours in (estimate.hours, estimate.hours / cores)
-    )
-    took = f"{long} of one core or {short} on {cores}"
+    long = estimate.hours
+    took = f"{long:.2f} hours of one core" if long >= 1 else f"{60 * long:.1f} minutes of one core"
     if estimate.unknown:
         took = f"at least {took}" if estimate.hours else "a time that is not known"
-    say(f"{sum(estimate.jobs.values())} jobs at scale {scale}, {took}")
-    say(*(f"estimated from {source}: {jobs} jobs" for source, jobs in estimate.sources.items()))
+    say(f"{estimate.jobs.total()} jobs at scale {scale}, {took}")
     for what, jobs in estimate.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
-    say(*(f"note: {note}" for note in estimate.notes))
+    say(*(f"note: {mistake}" for mistake in whole.mistakes if key is None))
 
 
 @app.command()

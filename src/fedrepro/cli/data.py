@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import console, number, say, show
+from fedrepro.cli.printing import console, say
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import LARGEST
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
-    from fedrepro.data.prepared import Prepared
-    from fedrepro.drawings.partition_and_graph_maps import PartitionMap
+    from fedrepro.drawings.partition_and_graph_maps import GraphMap, PartitionMap
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 RESOURCES = Path("resources")
-SHOWN_CLASSES, NO_CHECKSUM = 12, "no checksum known"
+NO_CHECKSUM = "no checksum known"
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of config.yaml")]
 
 
 @data_app.command("list")
-def list_data(scale: Scale = "") -> None:
-    """List data sets, files, licences; count each class's examples where prepared for `scale`."""
+def list_data() -> None:
+    """List all data sets, with their licences, files and checksums."""
     from fedrepro.core.registry import components
-    from fedrepro.data.prepared import SPLITS, load_prepared
     from fedrepro.data.raw_files import read_dataset_table
 
     table = read_dataset_table()
@@ -41,37 +39,6 @@ def list_data(scale: Scale = "") -> None:
             say(f"  file {row.file} ({row.form}{where}): {size}, {row.checksum or NO_CHECKSUM}")
         if not rows:
             say("  no file: it comes with a library, or is generated")
-    paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
-    if not paths:
-        say("None is prepared yet: fedrepro data fetch NAME.")
-    for path in paths:
-        try:
-            prepared = load_prepared(path.parent)
-        except FedreproError as error:
-            say(f"\n{error}")
-            continue
-        info = prepared.info
-        console.print(f"\n{prepared.token}", style="bold", soft_wrap=True)
-        shape = "×".join(map(str, prepared.shape))
-        say(f"  {prepared.kind} of {shape}, {info['dtype']}; licence: {info['licence']}")
-        for split in SPLITS:
-            if sum(info["counts"][split]):
-                say(f"  {split}: {_counts(info['classes'], info['counts'][split])}")
-        if prepared.group_names:
-            say(f"  natural groups: {len(prepared.group_names):,}")
-        say(f"  sha256 of the arrays: {prepared.checksum}")
-        for note in info["notes"]:
-            say(f"  note: {note}")
-        if prepared.stand_in:
-            say(f"  stand-in: {prepared.stand_in}")
-
-
-def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """Return a text of a split's number of examples, in all and in its first classes."""
-    pairs = list(zip(classes, counts, strict=False))[:SHOWN_CLASSES]
-    each = [f"{c if c.isprintable() and c.strip() else repr(c)}: {n:,}" for c, n in pairs]
-    each += ["…"] if len(classes) > SHOWN_CLASSES else []
-    return f"{sum(counts):,}" + (f" ({', '.join(each)})" if each else "")
 
 
 @data_app.command("fetch")
@@ -116,14 +83,9 @@ def _datasets_folder(scale: str) -> Path:
 draw_app = typer.Typer(help="Draw a partition or a graph.", no_args_is_help=True)
 SUFFIXES = (".svg", ".png")
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
-SKEW = {
-    "examples of a client": ("size_min", "size_median", "size_max"),
-    "distance from all": ("", "distance_mean", "distance_max"),
-    "classes of a client": ("classes_min", "classes_median", "classes_max"),
-}
 Trial = Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial's draw")]
 Seed = Annotated[int, typer.Option(min=0, help="seed of every draw")]
-Out = Annotated[Path | None, typer.Option(help="svg or png; by default named after its contents")]
+Out = Annotated[Path, typer.Option(help="an svg or png file")]
 
 
 @draw_app.command("partition")
@@ -132,24 +94,13 @@ def draw_partition(
     data: Annotated[str, typer.Option(help="data set's token")] = "digits",
     trial: Trial = 0,
     seed: Seed = 0,
-    out: Out = None,
+    out: Out = Path("partition.svg"),
 ) -> None:
-    """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
-    from fedrepro.core.artifacts import require_target, write_bytes
-    from fedrepro.core.component_notation import shown_name
+    """Draw how a partition divides data: a map of clients and classes, with its skew in words."""
     from fedrepro.core.registry import parse_token
-    from fedrepro.drawings.partition_and_graph_maps import render_map
 
     partition, dataset = parse_token("partition", token), parse_token("dataset", data)
-    path = out or Path(f"{shown_name(dataset, partition)}.svg")
-    require_target(path, SUFFIXES)
-    drawn = drawn_partition(partition, dataset, trial, seed)
-    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
-    skew, rows = drawn.skew, []
-    for name, keys in SKEW.items():
-        rows.append((name, *(number(skew[key]) if key else "" for key in keys)))
-    show(("", "least", "median or mean", "most"), rows)
-    say(f"drawn: {path}")
+    _draw(lambda: drawn_partition(partition, dataset, trial, seed), out)
 
 
 @draw_app.command("graph")
@@ -158,63 +109,50 @@ def draw_graph(
     clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
     trial: Trial = 0,
     seed: Seed = 0,
-    out: Out = None,
+    out: Out = Path("graph.svg"),
 ) -> None:
     """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
-    from fedrepro.core.artifacts import require_target, write_bytes
-    from fedrepro.core.component_notation import shown_name
     from fedrepro.core.registry import parse_token
-    from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
+    from fedrepro.drawings.partition_and_graph_maps import graph_map
 
     graph = parse_token("graph", token)
-    path = out or Path(f"{shown_name(graph)}--{clients}.svg")
-    require_target(path, SUFFIXES)
-    drawn = graph_map(graph, clients, seed, trial)
-    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
-    say(drawn.words)
-    say(f"drawn: {path}")
+    _draw(lambda: graph_map(graph, clients, seed, trial), out)
+
+
+def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
+    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.drawings.partition_and_graph_maps import render_map
+
+    require_target(out, SUFFIXES)
+    drawn = make()
+    write_bytes(out, render_map(drawn, out.suffix))
+    say(drawn.words, f"drawn: {out}")
 
 
 def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw."""
     from fedrepro.core.artifacts import temporary_folder
-    from fedrepro.core.provenance import provenance
-    from fedrepro.data.partition_files import (
-        build_partition,
-        population_of,
-        read_partition,
-        write_partition,
-    )
-    from fedrepro.drawings.partition_and_graph_maps import partition_map
-
-    with temporary_folder() as folder:
-        prepared = _prepared(dataset, folder)
-        path = folder / "partition.parquet"
-        clients = population_of(dataset, partition)
-        table = build_partition(partition, prepared, range(trial, trial + 1), seed, clients)
-        write_partition(path, table, provenance(seed))
-        members = read_partition(path, trial, clients)
-        return partition_map(prepared, partition, members, seed, trial)
-
-
-def _prepared(dataset: Spec, folder: Path) -> Prepared:
-    """Load the data that an earlier run prepared, or prepare them in `folder`."""
-    from fedrepro.core.provenance import provenance
-    from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+    from fedrepro.data.partition_files import population_of, read_partition
+    from fedrepro.data.prepared import PREPARED_FILES, load_prepared
     from fedrepro.data.raw_files import raw_files
-    from fedrepro.planning.jobs import dataset_folder
+    from fedrepro.drawings.partition_and_graph_maps import partition_map
+    from fedrepro.planning.jobs import MEMBERS, TrialBlock, dataset_folder
+    from fedrepro.stages import data
 
-    for scale in ("quick", "paper", "tiny"):
-        path = Path(dataset_folder(scale, dataset))
-        if (path / "dataset.json").exists():
-            return load_prepared(path)
-    source = RESOURCES / dataset.name
-    for path in (source / name for name in raw_files(dataset)):
-        if not path.exists():
-            raise FedreproError(
-                f"data set '{dataset.name}' is not here: {path} is missing; get it with: fedrepro "
-                f"data fetch {dataset.name}"
-            )
-    arrays = dataset.component.make(Arrays, source, **dataset.values)
-    write_prepared(folder, arrays, dataset, provenance())
-    return load_prepared(folder)
+    raw, population = RESOURCES / dataset.name, population_of(dataset, partition)
+    if population:
+        raise FedreproError(f"'{dataset.token}' makes clients when they train: none can be drawn")
+    with temporary_folder() as folder:
+        earlier = (Path(dataset_folder(scale, dataset)) for scale in ("quick", "paper", "tiny"))
+        place = next((one for one in earlier if (one / PREPARED_FILES[0]).exists()), folder)
+        if place == folder:
+            for path in (raw / name for name in raw_files(dataset)):
+                if not path.exists():
+                    raise FedreproError(
+                        f"data set '{dataset.name}' is not here: {path} is missing; get it with: "
+                        f"fedrepro data fetch {dataset.name}"
+                    )
+            data.prepare(dataset, raw, folder)
+        data.partition(place, partition, TrialBlock(trial, trial), seed, folder / MEMBERS)
+        members = read_partition(folder / MEMBERS, trial)
+        return partition_map(load_prepared(place), partition, members, seed, trial)

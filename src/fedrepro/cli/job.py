@@ -27,15 +27,13 @@ WRITTEN = "job.json"  # in the folder of a job that is done
 FOREVER = 1e7
 COMPUTING = ("prepare", "partition", *STAGES)
 MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
-SITE = ("scale", "reports", "out", "exhibits", "maps", "graphs")
 DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
     "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
-    "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
     "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
     "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
-    "site": ("figures_and_pages", "draw_site", SITE),
+    "site": ("figures_and_pages", "draw_site", ("scale", "reports", "out", "exhibits")),
 }
 
 
@@ -143,10 +141,8 @@ def compute(job: Any, device: str) -> None:
 
 def _draw(data: dict[str, Any]) -> None:
     module, function, arguments = DRAWING[data["stage"]]
-    values = {"maps": None, "graphs": [], **data}
-    values["mirror"] = os.environ.get("FEDREPRO_MIRROR", "")
-    values |= {key: Path(data[key]) for key in ("out", "reports", "maps") if data.get(key)}
-    values["graphs"] = [Path(graph) for graph in values["graphs"]]
+    values = {**data, "mirror": os.environ.get("FEDREPRO_MIRROR", "")}
+    values |= {key: Path(data[key]) for key in ("out", "reports") if key in data}
     if "plan" in arguments:
         values["plan"] = _plan(values)
     if "paper" in data:
@@ -156,12 +152,11 @@ def _draw(data: dict[str, Any]) -> None:
 
 
 def _plan(values: dict[str, Any]) -> Any:
-    from fedrepro.planning.config import load_config, load_exhibits, read_config
+    from fedrepro.planning.config import Config, load_config, load_exhibits, validated
     from fedrepro.planning.plan import Plan
 
     changes = {key: values[key] for key in ("seed", "granularity")}
-    config = read_config(load_config().model_dump() | changes, "the job")
-    needed = values["exhibits"] if "exhibits" in values else [values["exhibit"]]
-    files = load_exhibits(of=needed)
+    config = validated(Config, load_config().model_dump() | changes, "the job")
+    files = load_exhibits(of=[values["exhibit"]])
     also = {paper: entries for paper, entries in config.also.items() if paper in files}
     return Plan(config.model_copy(update={"also": also}), files, values["scale"])

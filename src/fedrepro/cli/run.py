@@ -161,17 +161,15 @@ def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
-    from fedrepro.core.component_notation import method_called, names_of_field, unknown_method
+    from fedrepro.core.component_notation import method_called, names_of_field, simple
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     known, shown = components("method"), list[tuple[str, ...]]()
-    called = method_called(word, known) if word else None
     for name, item in sorted(known.items()):
         also = [other for other in names_of_field(known) if other.method == name]
         names = [name, item.meta["label"], *(other.name for other in also)]
-        found = any(word.lower() in one.lower() for one in names)
-        if not (found or (called and called.method == name)):
+        if not any(simple(word) in simple(one) for one in names):
             continue
         parameters = ", ".join(f"{p.name}={render(p.default)}" for p in item.params.values())
         kind = item.meta["kind"].replace("_", "-")
@@ -181,5 +179,5 @@ def methods(
         more = [(other.name, f"{other.token}: {other.words}") for other in also]
         shown += [(other, "", kind, needs, "–", says) for other, says in more]
     if not shown:
-        raise unknown_method(word, known)
+        method_called(word, known)  # which says what is like it
     show(("method", "label", "kind", "needs beyond weights", "paper", "parameters"), shown)

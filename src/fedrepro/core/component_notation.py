@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.params import PAIRED, Value, render
+from fedrepro.core.errors import unknown
+from fedrepro.core.params import Value, render
 from fedrepro.core.spec import Component, Spec
 
 
@@ -64,8 +64,8 @@ FIELD_NAMES = (
 )
 
 
-def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
-    """Return the method among `known` (by name) that `name` stands for, or None if none does.
+def method_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
+    """Return the method among `known` (by name) that `name`, written at `where`, stands for.
 
     It may be a method's own name, one from the literature or a label in figures, in any case.
     """
@@ -78,24 +78,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
         return fields[0]
     labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
     found = keys or labels
-    return FieldName(name, found[0]) if len(found) == 1 else None
-
-
-def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method that `name`, written at `where`, stands for; raise if it sets training."""
-    if (found := method_called(name, known)) is None:
-        raise unknown_method(name, known, where)
-    if found.training:
-        raise FedreproError(
-            f"'{name}' is {found.token}: name it in an exhibit, where an entry sets the training"
-        )
-    return found
-
-
-def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
-    """Return the error for an unknown method `name`, written in `where`, with similar names."""
-    names = [*known, *(item.name.lower() for item in names_of_field(known))]
-    return unknown("method", name, names, where)
+    if len(found) != 1:
+        names = [*known, *(item.name.lower() for item in names_of_field(known))]
+        raise unknown("method", name, names, where)
+    return FieldName(name, found[0])
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
@@ -122,7 +108,6 @@ def setting_token(
 
 
 KEY_BYTES = 5  # of the digest in the name of a folder
-LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
@@ -135,39 +120,6 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
     return "-".join([*(spec.name for spec in shown_by), key])
 
 
-def shown_name(*specs: Spec) -> str:
-    """Name a picture's file by components: by tokens or, above 120 letters, by names and a hash."""
-    tokens = "--".join(spec.token for spec in specs)
-    return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
-
-
 def method_of(setting: str) -> str:
     """Return the method's name, such as fedavg, from a `setting` as `setting_token` writes it."""
     return setting.partition(";")[0].partition("+")[0]
-
-
-def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
-
-    `components` are all of this `kind` (such as method), by name.
-    """
-    name, *pairs = token.split("+")
-    where = f"{kind} token '{token}'"
-    values: dict[str, Any] = {}
-    if kind == "method":
-        found = require_called(name, components, f"'{token}'")
-        name, values = found.method, dict(found.values)
-    if name not in components:
-        raise unknown(kind, name, components, f"'{token}'")
-    component, is_paired = components[name], False
-    for pair in pairs:
-        key, _, text = pair.partition("~")
-        if not text:
-            raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
-        if key == PAIRED:
-            is_paired = True
-        elif key in component.params:
-            values[key] = component.params[key].read_list(text, where)
-        else:
-            raise unknown("parameter", key, component.params, where)
-    return component.listing(values, where) if is_paired else component.spec(values)

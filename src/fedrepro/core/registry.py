@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.component_notation import read, simple
+from fedrepro.core.component_notation import method_called, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, paper_names
-from fedrepro.core.params import Param
+from fedrepro.core.params import PAIRED, Param
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 
@@ -90,10 +90,6 @@ def register(
         component = replace(component, digest=digest_of_file(component.file))
         if not fn.__module__.startswith("fedrepro."):  # any change of its file may change results
             component = replace(component, version=f"{version}-{component.digest}")
-        if taken := sorted(component.own_params.keys() & component.common_params.keys()):
-            raise FedreproError(
-                f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
-            )
         _found[kind][name] = component
         return fn
 
@@ -118,12 +114,8 @@ def _import(kind: str) -> None:
         f"{PAPERS}.{p}.{kind}s" for p, at in paper_names().items() if (at / f"{kind}s").is_dir()
     ]
     modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
-    try:
-        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
-            importlib.import_module(module)
-    except BaseException:
-        _loaded.discard(kind)  # or a later call would return those that were imported
-        raise
+    for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
+        importlib.import_module(module)
 
 
 def components(kind: str) -> dict[str, Component]:
@@ -232,10 +224,17 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component that a text such as dirichlet+alpha~0.1 means; see `Spec.token`."""
-    spec = read(components(kind), token, kind)
+    """Return the component that a text means: a `Spec.token`, or a word as in `entry_of`."""
+    spec = spec_of_entry(kind, entry_of(kind, token))
     # a token may stand for several settings of a method, but of nothing else
     return spec if kind == "method" else spec.single()
+
+
+def spec_of_entry(kind: str, entry: Mapping[str, Any], where: str = "") -> Spec:
+    """Return the component of a dict as `Spec.entry` writes it; `where` begins errors."""
+    component = component_called(kind, entry["name"], where)
+    make = component.listing if PAIRED in entry else component.spec
+    return make({key: v for key, v in entry.items() if key not in ("name", PAIRED)}, where)
 
 
 CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
@@ -258,12 +257,6 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 
 
-def spec_called(kind: str, word: str) -> Spec:
-    """Return the component of this `kind` that a user's `word` means; see `entry_of`."""
-    entry = entry_of(kind, word)
-    return components(kind)[entry.pop("name")].spec(entry)
-
-
 def entry_of(kind: str, word: str) -> dict[str, Any]:
     """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
@@ -275,6 +268,14 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     called, *pairs = word.split("+")
     called, sign, text = called.partition(":")
     known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
+    if kind == "method":
+        found = method_called(called, known, f"'{word}'")
+        if found.training:
+            raise FedreproError(
+                f"'{called}' is {found.token}: name it in an exhibit, where an entry sets the "
+                "training"
+            )
+        known, short = {found.method: known[found.method]}, {called: (found.method, found.values)}
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
     name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
@@ -291,8 +292,11 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
         if key is None:
             raise FedreproError(f"{what} '{called}' takes no value: write {called}")
         pairs.append(f"{key}~{text}")
-    for key, _, text in (pair.partition("~") for pair in pairs):
-        entry[key] = value_of(known[name].params, key, text, word)
+    for pair in pairs:
+        key, _, text = pair.partition("~")
+        if not text:
+            raise FedreproError(f"'{word}': '{pair}' is not of the form key~value")
+        entry[key] = text if key == PAIRED else value_of(known[name].params, key, text, word)
     return entry
 
 

@@ -57,7 +57,6 @@ KIND = "partition"
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
 ROWS_AT_ONCE = 2**17  # of a file that is read
-SHOWN = 100  # clients of a population whose labels stand for those of all, in maps
 
 
 class ClientRows(Sequence[np.ndarray]):
@@ -118,11 +117,6 @@ class Population:
     def train(self) -> ClientRows:
         """Return the row numbers of each client's examples."""
         return ClientRows(self.made.sizes(self.clients))
-
-    def label_counts(self, classes: int) -> np.ndarray:
-        """Count training examples per class for the first 100 clients only: int64 (J, K)."""
-        labels = [self.made.examples(client)[1] for client in range(min(SHOWN, self.clients))]
-        return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:

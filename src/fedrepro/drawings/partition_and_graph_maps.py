@@ -45,13 +45,9 @@ class PartitionMap:
     noise: np.ndarray | None = None
 
     @property
-    def skew(self) -> dict[str, float]:
-        return skew_of(self.counts)
-
-    @property
     def words(self) -> str:
         """Describe in two sentences how many examples and classes clients hold, and how skewed."""
-        of = self.skew
+        of = skew_of(self.counts)
         holders = "1 client holds" if of["clients"] == 1 else f"{of['clients']} clients each hold"
         return (
             f"{holders} {_span(of['size_min'], of['size_max'])} examples (median "
@@ -155,44 +151,31 @@ class GraphMap:
         return drawn
 
     def _draw_edges(self, axes: Axes) -> None:
-        """Draw the edges: arrows in a small graph with asymmetric weights, else lines."""
+        """Draw the edges: in a small graph two bent arrows for each, else a line."""
         apart = self.weights - np.diag(np.diag(self.weights))
-        arrows = len(apart) <= NAMED and not np.allclose(apart, apart.T)
-        if not arrows:
+        few = len(apart) <= NAMED
+        if not few:
             apart = np.triu(np.maximum(apart, apart.T))
         # W_ij is what i makes of what j says, so messages go from j to i
         edges = [(int(j), int(i)) for i, j in np.argwhere(apart > 0)]
         wide = min(2.2, 60 / max(1, len(edges)))
-        bent = {edge for edge in edges if arrows or self._passes_a_node(*edge)}
-        arrow: dict[str, Any] = {"arrowstyle": "-|>" if arrows else "-", "node_size": 180}
-        for curved, look in ((False, {}), (True, {"connectionstyle": "arc3,rad=0.2", **arrow})):
-            some = [edge for edge in edges if (edge in bent) == curved]
-            look |= {"width": [0.15 + wide * apart[i, j] / apart.max() for j, i in some]}
-            look |= {"edgelist": some, "edge_color": EDGE, "arrows": curved, "ax": axes}
-            lines: Any = nx.draw_networkx_edges(nx.DiGraph(edges), self.places, **look)
-            if some and not curved:
-                lines.set_rasterized(len(some) > PIXELS)
-
-    def _passes_a_node(self, j: int, i: int) -> bool:
-        way, others = self.places[j] - self.places[i], self.places - self.places[i]
-        along = others @ way / (way @ way)
-        off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])
-        return bool(((along > 1e-6) & (along < 1 - 1e-6) & (off < 1e-6)).any())
+        widths = [0.15 + wide * apart[i, j] / apart.max() for j, i in edges]
+        look: dict[str, Any] = {"width": widths, "edge_color": EDGE, "arrows": few, "ax": axes}
+        if few:  # a bent arrow goes around nodes that lie between its ends
+            look |= {"arrowstyle": "-|>", "node_size": 180, "connectionstyle": "arc3,rad=0.2"}
+        lines: Any = nx.draw_networkx_edges(nx.DiGraph(edges), self.places, **look)
+        if edges and not few:
+            lines.set_rasterized(len(edges) > PIXELS)
 
 
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
     """Build the map, clients by classes, of a `partition`: `members` index `prepared` data."""
-    classes, whose = max(1, len(prepared.classes)), ""
-    if made := members.population:
-        counts = made.label_counts(classes)
-        whose = f" of the first {len(counts)} clients"
-    else:
-        counts = members.label_counts(labels_of(prepared, "train"), classes)
+    counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
-        f"{partition.token} · training examples{whose} · seed {seed}, trial {trial}",
+        f"{partition.token} · training examples · seed {seed}, trial {trial}",
         counts,
         prepared.classes or ("any",),
         members.noise,
@@ -211,17 +194,15 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
     )
 
 
-def render_map(
-    drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
-) -> dict[str, bytes]:
-    """Draw a partition or graph; return images as bytes by suffix, equal for equal input."""
+def render_map(drawn: PartitionMap | GraphMap, suffix: str) -> bytes:
+    """Draw a partition or graph as .svg or .png; return its bytes, equal for equal input."""
     with layout.rules():
         figure = drawn.figure()
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for axes in figure.axes:  # the solver's last digits are chance, and name parts of an svg
             axes.set_position(np.round(axes.get_position(original=True).bounds, 6))
-        return {suffix: layout.image_of(figure, suffix, drawn.title) for suffix in suffixes}
+        return layout.image_of(figure, suffix, drawn.title)
 
 
 def _span(low: float, high: float) -> str:

@@ -203,8 +203,8 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data sets, constant parameters, trials (for measured times, the machine), and in what the
-    run is smaller than the paper's. `about` is the json of a figure or table, `numbers` its csv.
+    It has data sets, constant parameters and trials (for measured times, the machine). `about` is
+    the json of a figure or table, `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}
@@ -212,9 +212,7 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
     if arrangement_of(about).metric in TIMES:
         trials = f"measured on {' and '.join(machines(about['computed']))}"
-    reduced = about["settings"].get("reduced")
-    last = [trials, f"reduced: {reduced}"] if reduced else [trials]
-    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), *last])
+    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), trials])
 
 
 def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from fedrepro.core.component_notation import FIELD_NAMES, method_called, simple, unknown_method
+from fedrepro.core.component_notation import FIELD_NAMES, method_called, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, render
@@ -85,11 +85,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
             entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
         elif not who:
-            option = next((f.name for f in fields(words) if f.name == key), "").replace("_", "-")
             raise FedreproError(
                 f"'{change}' does not say of what it is a parameter: write it as in "
-                f"{next(iter(methods))}.{change}"
-                + (f", or as the option --{option}" if option else "")
+                f"{next(iter(methods))}.{change}, or as an option"
             )
         elif simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
@@ -131,8 +129,7 @@ def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:
-        if (found := method_called(word, known)) is None:
-            raise unknown_method(word, known)
+        found = method_called(word, known)
         item = known[found.method]
         label = found.name if found in FIELD_NAMES else item.meta["label"]
         entry = {"name": found.method, "label": str(label), **found.values}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.core.component_notation import method_called, setting_token, unknown_method
+from fedrepro.core.component_notation import method_called, setting_token
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -17,7 +17,6 @@ from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
-    TOGETHER,
     Case,
     ChoiceEntry,
     ComponentEntry,
@@ -150,13 +149,7 @@ def in_rounds(method: Spec) -> bool:
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
     """Return a method and changes of training that have lists of the values of `group`."""
     methods = list(dict.fromkeys(setting.method for setting in group))
-    differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
-    spec = methods[0]
-    if len(differ) == 1 and not spec.component.params[differ[0]].many:
-        values = tuple(method.values[differ[0]] for method in methods)
-        spec = spec.component.spec({**spec.values, differ[0]: list(values)})
-    elif differ:
-        spec = spec.component.paired({}, [dict(method.values) for method in methods])
+    spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
     changes = {
         key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
@@ -198,17 +191,12 @@ def _exhibit_method(
 ) -> ExhibitMethod:
     """Build a figure's method, with defaults of method and figure for what `entry` leaves out."""
     known = components("method")
-    if (found := method_called(entry.name, known)) is None:
-        raise unknown_method(entry.name, known)
+    found = method_called(entry.name, known)
     item, rule, listed = known[found.method], entry.choose, entry.settings
     given, training = {**found.values, **entry.parameters}, {**found.training, **entry.training}
     label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
     if isinstance(listed, str):
-        if not (grid := dict(item.meta["grid"])):
-            raise FedreproError(
-                f"method '{item.name}' declares no settings for comparisons; leave out "
-                "settings: grid"
-            )
+        grid = dict(item.meta["grid"])
         # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
         for key, value in entry.parameters.items():
             several = isinstance(value, list | tuple)
@@ -273,7 +261,7 @@ def _exhibit_method(
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
     """Raise FedreproError if no rule selects a setting, or `show` names what `listed` lacks."""
-    name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
+    name, choose = f"method '{measure.spec.name}'", measure.choose
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
     for key in measure.show:
@@ -296,12 +284,6 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         raise FedreproError(
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"
-        )
-    if until is not None and choose.over not in TOGETHER:
-        raise FedreproError(
-            f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
-            f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
-            "over: half, compares them at the same rounds"
         )
     rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
     if measure.races and any(len(one) > 1 or None in one for one in rounds):

@@ -21,7 +21,7 @@ from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
-from fedrepro.planning.plan import Exhibit, Plan, Run
+from fedrepro.planning.plan import Plan, Run
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
@@ -43,14 +43,12 @@ class Forecast:
     """How much work one figure or table, or all of them, still takes.
 
     jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
-    without a measured time. sources: where times are from.
+    without a measured time.
     """
 
-    jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    jobs: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    sources: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
 
     @property
     def hours(self) -> float:
@@ -71,42 +69,37 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
             known = next((rates[key] for key in _keys(job) if key in rates), None)
             work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
             if known and work:
-                total.seconds[job.stage] += known[0] * work
-                total.sources[known[1]] += 1
+                total.seconds[job.stage] += known * work
             else:
                 total.unknown[job.stage] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
-        total.notes.extend(notes_of(exhibit))
-    total.notes.extend(plan.mistakes if key is None else ())
     return total
 
 
-def _rates(plan: Plan) -> dict[Key, tuple[float, str]]:
-    """Return measured speeds of jobs: {key: (seconds per multiplication, where measured)}."""
+def _rates(plan: Plan) -> dict[Key, float]:
+    """Return measured seconds per multiplication, of finished jobs before recorded ones."""
     recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
-        works: dict[str, float] = defaultdict(float)
-        models: dict[str, set[str]] = defaultdict(lambda: {""})
+        works, likes = defaultdict[str, float](float), defaultdict[str, set[Key]](set)
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
-            work, timings = _work(plan, job), Path(job.out, TIMINGS)
+            work, timings, keys = _work(plan, job), Path(job.out, TIMINGS), _keys(job)
             works[job.stage] += work
-            models[job.stage].add(_keys(job)[0][1])
+            likes[job.stage].update(keys[2:])
             if timings.exists() and work:
                 about = read_provenance(table := read_table(timings, "timings"))
                 if (about.get("device", "cpu") != "cpu") == cuda:
                     took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                    for each in set(_keys(job)):
+                    for each in set(keys):
                         finished[each].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
-                for model in models[stage]:
-                    recorded[stage, model, ""].append(took / works[stage])
-    sources = (("the record", recorded), ("finished jobs", finished))
-    return {key: (median(each), name) for name, by in sources for key, each in by.items()}
+                for each in likes[stage]:
+                    recorded[each].append(took / works[stage])
+    return {key: median(each) for key, each in (recorded | finished).items()}
 
 
 def _keys(job: Job) -> list[Key]:
@@ -114,19 +107,6 @@ def _keys(job: Job) -> list[Key]:
     model, method = (job.specs[k].name if k in job.specs else "" for k in ("model", "method"))
     pairs = (model, method), ("", method), (model, ""), ("", "")
     return [(job.stage, *pair) for pair in pairs]
-
-
-def notes_of(exhibit: Exhibit) -> list[str]:
-    """Return warnings on methods of a figure that it compares from unequal start weights."""
-    starts = {
-        f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
-        "draws a start of its own; to compare it fairly set shared_init of the training to true"
-        for run in exhibit.runs
-        if run.scenario and run.method.component.meta["better_of_one_start"]
-        # without hidden units starts do not matter
-        if run.scenario.model.name != "logistic" and not run.scenario.training["shared_init"]
-    }
-    return sorted(starts)
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:

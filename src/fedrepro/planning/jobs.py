@@ -19,8 +19,8 @@ from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
-from fedrepro.core.params import PAIRED, render
-from fedrepro.core.registry import SCENARIO, TUNE, component_called
+from fedrepro.core.params import render
+from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
@@ -229,10 +229,7 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
             raise unknown("key", key, known, where)
         try:
             if key in SPECS:
-                given = {k: v for k, v in value.items() if k not in ("name", PAIRED)}
-                component = component_called(key, value["name"], where)
-                make = component.listing if PAIRED in value else component.spec
-                specs[key] = make(given, where)
+                specs[key] = spec_of_entry(key, value, where)
             elif key == "every":
                 values[key] = EvaluationSchedule(**value)
             elif key in BLOCKS:

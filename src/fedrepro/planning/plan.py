@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
-from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
+from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod, in_rounds
 from fedrepro.planning.jobs import (
@@ -28,7 +28,6 @@ from fedrepro.planning.jobs import (
     Job,
     Scenario,
     TrialBlock,
-    clients_of,
     dataset_folder,
     folders_of,
     public_data_of,
@@ -56,17 +55,16 @@ class Plan:
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
-        self.mistaken = dict(files.unread) if isinstance(files, Papers) else {}
-        for paper in config.also.keys() - files.keys() - self.mistaken.keys():
+        for paper in config.also.keys() - files.keys():
             raise unknown("paper", paper, files, "`also` of config/config.yaml")
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
-        whole = {k: v.model_copy(update={"also": also[k]}) for k, v in files.items()}
-        self.files = Papers(whole, self.mistaken)
+        self.files = {k: v.model_copy(update={"also": also[k]}) for k, v in files.items()}
         self.config, self.scale = config, scale
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
+        self.mistaken: dict[str, FedreproError] = {}
         self.without: dict[tuple[str, str], FedreproError] = {}
         self.made: dict[str, Callable[[], Job]] = {}
         self._names: dict[Any, str] = {}
@@ -135,11 +133,6 @@ class Plan:
         """Return the exhibits that config/config.yaml asks for; raise if one has a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for paper, error in self.files.unread.items():
-                path = exhibits_file(paper)  # a headline may be in what cannot be read
-                is_own = path.suffix == ".yaml" and path.is_file()
-                if wanted == "all" or not is_own or b"headline: t" in path.read_bytes():
-                    raise error
             names = ((file, n) for file in self.files.values() for n in file.names(self.scale))
             wanted = [
                 f"{file.paper}/{name}"
@@ -165,20 +158,6 @@ class Plan:
                 by_run[run][0].update(by_label[label].evaluate)
                 by_run[run][1].update(by_label[label].follow)
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
-
-    def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return for each (data set, partition) which figures use it, of these keys."""
-        points = ((key, point.scenario) for key in keys for point in self.exhibit(key).points)
-        return _by_use((key, (own.dataset, own.partition)) for key, own in points if own)
-
-    def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return for each (graph, node count), if known, which figures use it, of these keys."""
-        runs = ((key, run.scenario) for key in keys for run in self.exhibit(key).runs)
-        return _by_use(
-            (key, (own.graph, clients))
-            for key, own in runs
-            if own and own.graph and (clients := clients_of(own.partition)) is not None
-        )
 
     def job(self, folder: str) -> Job:
         """Return the job (process) that writes to `folder`; raise if no figure needs it."""
@@ -328,13 +307,6 @@ class Plan:
 
 def _called(entry: Mapping[str, Any]) -> str:
     return str(entry.get("label") or entry.get("name"))
-
-
-def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    found: dict[T, list[str]] = {}
-    for key, thing in dict.fromkeys(pairs):
-        found.setdefault(thing, []).append(key)
-    return found
 
 
 def require_frozen(plan: Plan, paper: str) -> None:

@@ -1,36 +1,22 @@
-"""Stages exhibit, board, claims, maps and site: figures, tables and pages from finished runs."""
+"""Stages exhibit, board, claims and site: figures, tables and pages from finished runs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
     temporary_folder,
     write_bytes,
-    write_json,
     write_table,
     write_text,
 )
-from fedrepro.core.component_notation import shown_name
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
-from fedrepro.core.spec import Spec
-from fedrepro.data.partition_files import population_of, read_partition
-from fedrepro.data.prepared import load_prepared
-from fedrepro.drawings.partition_and_graph_maps import (
-    GraphMap,
-    PartitionMap,
-    graph_map,
-    partition_map,
-    render_map,
-)
 from fedrepro.numbers.exhibit_files import (
     SUFFIXES,
     TIMES,
@@ -67,13 +53,12 @@ from fedrepro.record.record_results import (
     write_board,
 )
 from fedrepro.record.site.build import build
-from fedrepro.record.site.report_data import drawings_of, read_reports
+from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages.job_log_and_gpu_lock import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
 KEPT = ("data", "components", "computed", "timings")  # of the json: where numbers come from
-TRIAL = 0  # the trial that maps show
 LEADS_ON = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
     '<meta http-equiv="refresh" content="0; url=site/index.html"></head>'
@@ -201,11 +186,9 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the leaderboard `key`, such as arena/1, from its tables in `reports`, to `out`."""
     paper, _, version = key.partition("/")
-    files = load_exhibits()
-    if paper in files.unread:
-        raise files.unread[paper]
-    write_board(files[paper], version, scale, reports, out)
-    log(f"{key}: from {len(parts_in(files[paper], version, scale, reports))} exhibits")
+    file = load_exhibits()[paper]
+    write_board(file, version, scale, reports, out)
+    log(f"{key}: from {len(parts_in(file, version, scale, reports))} exhibits")
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
@@ -216,53 +199,14 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
     log(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
-def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw "partitions" or "graphs" that exhibits use, as svg files listed in a json, in `out`."""
-    entries: list[dict[str, Any]] = []
-
-    def add(picture: PartitionMap | GraphMap, spec: Spec, name: str, keys: Sequence[str]) -> None:
-        write_bytes(out / f"{name}.svg", render_map(picture, [".svg"])[".svg"])
-        entry = {"image": f"{name}.svg", "title": picture.title}
-        entry |= {"words": picture.words, "about": spec.component.doc, "token": spec.token}
-        entries.append(entry | {"exhibits": keys})
-
-    if kind == "partitions":
-        for (dataset, partition), keys in plan.partitions(exhibits).items():
-            prepared = load_prepared(plan.dataset(dataset))
-            file = plan.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
-            held = read_partition(file, TRIAL, population_of(dataset, partition))
-            one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-            add(one, partition, shown_name(dataset, partition), keys)
-    elif kind == "graphs":
-        for (graph, clients), keys in plan.graphs(exhibits).items():
-            drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-            add(drawn, graph, f"{shown_name(graph)}--{clients}", keys)
-    else:
-        raise unknown("kind of maps", kind, ("partitions", "graphs"))
-    head = {"kind": f"{kind.removesuffix('s')}-maps", "schema": SCHEMA_VERSION}
-    listed = out / ("maps.json" if kind == "partitions" else "graphs.json")
-    write_json(listed, {**head, kind: entries})
-    log(f"{out}: {len(entries)} {kind}")
-
-
-def draw_site(
-    scale: str,
-    folder: Path,
-    out: Path,
-    exhibits: Sequence[str] = (),
-    maps: Path | None = None,
-    graphs: Sequence[Path] = (),
-) -> None:
+def draw_site(scale: str, folder: Path, out: Path, exhibits: Sequence[str] = ()) -> None:
     """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
 
-    `out` is a folder, or an index.html whose pages go to the folder `site` next to it. `maps` and
-    `graphs` are folders that `draw_maps` wrote, of partitions and of graphs.
+    `out` is a folder, or an index.html whose pages go to the folder `site` next to it.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
-    drawn = drawings_of(maps, "partitions") if maps else []
-    drawn += [graph for place in graphs for graph in drawings_of(place, "graphs")]
     place = out.parent / "site" if out.suffix else out
-    count = build(replace(reports, drawn=drawn), folder, place)
+    count = build(reports, folder, place)
     if out.suffix:
         write_text(out, LEADS_ON)
     log(f"{place / 'index.html'}: {count} pages")

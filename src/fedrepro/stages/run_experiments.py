@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,11 +26,16 @@ from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.config import load_config, load_exhibits, parse_exhibits
+from fedrepro.planning.config import (
+    ExhibitFile,
+    load_config,
+    load_exhibits,
+    load_yaml,
+    validated,
+)
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final
-from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start
@@ -57,7 +61,7 @@ def run(
     options or a YAML file the result is the table that `fedrepro run` prints, a row per method. For
     a figure or table it has a row per point (values of the swept parameters), method, metric and
     split: mean, sd and number of trials, each trial's value and the selected parameters.
-    `attrs["file"]` of the result is the path of the picture or page. Notes are shown as warnings.
+    `attrs["file"]` of the result is the path of the picture or page.
 
     Args:
         key: name of the figure or table, or the path of a YAML file.
@@ -77,8 +81,6 @@ def run(
             plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         exhibit = plan.exhibit(key)
-        for note in notes_of(exhibit):
-            warnings.warn(note, stacklevel=2)
         target = plan.exhibit_file(key, exhibit.suffix)
         compute([target], cores, profile)
         frame = open_exhibit(Path("reports", scale), key, scale).numbers
@@ -121,7 +123,7 @@ def run_words(
         plan_of_words(exhibits_of_words(words, "run"))
     else:
         command = f"fedrepro run {shlex.quote(str(given))}"
-        file = parse_exhibits(source)
+        file = validated(ExhibitFile, load_yaml(source), str(source))
         if not file.names(SCALE):
             raise FedreproError(f"{given} has no exhibit at scale {SCALE}: add one to its scales")
         for name in file.names(SCALE):
@@ -134,7 +136,7 @@ def run_words(
             path, text = _place(words, command, named)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
-        file = parse_exhibits(path)
+        file = validated(ExhibitFile, load_yaml(path), str(path))
         plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]

@@ -149,7 +149,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
-    if paper not in {*whole.files, *whole.mistaken}:
+    if paper not in whole.files:
         known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]
@@ -283,7 +283,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
     before = plugins.configured_files()
     plugins.set_plugin_files(files)
     try:
-        if entry.paper not in {*exhibits, *exhibits.unread}:
+        if entry.paper not in exhibits:
             raise unknown("leaderboard", entry.paper, exhibits, str(folder))
         file = exhibit_file_of(exhibits[entry.paper], entry.says)
         # without boards: the digest of one covers the rules of all its methods

@@ -226,7 +226,6 @@ def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     (exhibit,) = plan.exhibits.values()
     (path,) = plan.metrics_files(exhibit)
     assert path.startswith("results/tiny/simulate/regression_beliefs-")
-    assert plan.partitions([exhibit.key]) == {}
 
 
 @pytest.mark.parametrize(

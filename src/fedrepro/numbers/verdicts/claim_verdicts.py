@@ -313,10 +313,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
         files, name = open_exhibit(reports, key, reports.name), Path(key).name
         about = files.about
         numbers[name] = Numbers.described(files.numbers, about)
-        # data that stand in, or a smaller size; where some cases do, these are left out by name
+        # data that stand in; where some cases do, these are left out by name
         notes = [] if numbers[name].stand_ins else [data["stand_in"] for data in about["data"]]
-        if notes and (reduced := about["settings"].get("reduced")):
-            notes.append(f"Reduced: {reduced}.")
         other[name] = " ".join(filter(None, dict.fromkeys(notes)))
     table = pd.DataFrame(rows(file.claims, numbers, other, file.rules), columns=list(COLUMNS))
     return table.astype(dict.fromkeys(NUMERIC, float))  # also where a column is empty

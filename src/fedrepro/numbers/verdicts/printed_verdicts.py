@@ -250,8 +250,6 @@ def _row(
         return row | {"verdict": "shown"}
     if point.scenario and stand_ins.get(point.scenario.dataset.token):
         return row | {"verdict": "stand-in"}
-    if exhibit.settings.reduced:
-        return row | {"verdict": "reduced"}
     theirs = replace(printed, sd=None) if over_clients else printed
     most = allowed_difference(theirs, spread, trials, tolerance)
     scatter = noise(theirs, spread, trials)

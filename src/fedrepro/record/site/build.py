@@ -122,9 +122,6 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     made |= {f"methods/{name}.md": text for name, text in pages.method_pages(reports).items()}
     made["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
     made["glossary.md"] = pages.page("glossary.md", guide=claims)
-    if reports.drawn:
-        made["drawings.md"] = pages.page("drawings.md", drawn=reports.drawn)
-        copies |= {f"shown/{each['image']}": folder / each["image"] for each in reports.drawn}
     if whole:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
@@ -165,7 +162,7 @@ def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[st
         "Methods": ["methods/index"],
         **guides,
         "Maintain": sorted(others.difference(*guides.values())),
-        "Reference": ["glossary", "reproduce", "drawings", "config/README", "api"],
+        "Reference": ["glossary", "reproduce", "config/README", "api"],
     }
     found = ((caption, [n for n in names if n in there]) for caption, names in trees.items())
     return [(caption, names) for caption, names in found if names]

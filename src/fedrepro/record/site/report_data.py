@@ -142,11 +142,8 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """Papers of a folder of results; `drawn` has image, words, … of each partition or graph."""
-
     scale: str
     papers: Sequence[Paper]
-    drawn: Sequence[Mapping[str, Any]] = ()
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
@@ -198,13 +195,6 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
         # records of an earlier form lack some columns
         by_claim.setdefault(row["claim"], []).append(dict.fromkeys(COLUMNS, "") | row)
     return list(by_claim.values())
-
-
-def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Return entries (image, words, exhibits, …) of drawn "partitions" or "graphs" in a folder."""
-    name = "maps.json" if kind == "partitions" else "graphs.json"
-    entries: list[dict[str, Any]] = read_json(folder / name, {kind: list}, folder)[kind]
-    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
 
 
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:

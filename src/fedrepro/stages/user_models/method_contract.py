@@ -31,7 +31,7 @@ from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import metrics_of
-from fedrepro.core.registry import components, components_of, spec_called
+from fedrepro.core.registry import components, components_of, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import (
@@ -334,7 +334,7 @@ def _digits(item: Component, named: str) -> SmallProblem:
 
     They have the network `named`, or one of MODELS, and train it by adam for 10 epochs.
     """
-    fitting = [spec_called("model", word) for word in ([named] if named else MODELS)]
+    fitting = [parse_token("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
         tried, models = ", ".join(spec.token for spec in fitting), sorted(item.meta["models"])
