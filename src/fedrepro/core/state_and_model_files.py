@@ -125,11 +125,9 @@ def _name(value: Any, place: str) -> Any:
 
 
 def _refused(place: str, what: str) -> FedreproError:
-    return FedreproError(
-        f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold numbers, "
-        "texts, lists, tuples, dicts, NumPy arrays of numbers, and tensors on the CPU that "
-        "need no gradient"
-    )
+    known = "numbers, texts, lists, tuples, dicts, arrays, and tensors on the CPU without gradients"
+    said = f"the state of a method in rounds cannot be kept: {place} is {what}"
+    return FedreproError(f"{said}; it may hold {known}")
 
 
 # the record that ends a zip archive: how it begins, and its length without the comment
@@ -256,9 +254,9 @@ def read_models(
         found = rows.pop(trial)
         clients = [found[client] for client in sorted(found)]
         if sorted(found) != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
+            where = f"in {', '.join(map(str, paths))}; delete these files and start again"
             raise FedreproError(
-                f"local models of some clients of trial {trial} are missing in "
-                f"{', '.join(map(str, paths))}; delete these files and start again"
+                f"local models of some clients of trial {trial} are missing {where}"
             )
         tensors = {}
         for name, row in clients[0].items():

@@ -94,10 +94,9 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
             places = math.prod(layer.output(shape)[1:])
             matrices.append(LayerMatrix(names["weight"], names.get("bias"), kernel, places=places))
         elif names:
-            raise FedreproError(
-                f"layers of this {network.kind} network are not all fully connected layers or "
-                "convolutions, and only these have matrices: choose mlp, logistic or cnn"
-            )
+            said = f"layers of this {network.kind} network are not all fully connected layers or"
+            fix = "only these have matrices: choose mlp, logistic or cnn"
+            raise FedreproError(f"{said} convolutions, and {fix}")
     return tuple(matrices)
 
 
@@ -125,10 +124,9 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         linear = isinstance(part, torch.nn.Linear)
         rows = len(out) % TRIED if linear and out.dim() == 2 else len(out) - TRIED
         if rows or not (linear or out.dim() == 4):
-            raise FedreproError(
-                f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples: let "
-                "its first axis count examples, or take a method that averages or ensembles"
-            )
+            fix = "let its first axis count examples, or take a method that averages or ensembles"
+            said = f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples"
+            raise FedreproError(f"{said}: {fix}")
         kernel = None if linear else (part.in_channels, *part.kernel_size)
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
         found[weight] = LayerMatrix(weight, bias, kernel, linear, places)

@@ -152,7 +152,7 @@ def test_what_was_altered_is_what_differs(path, key, change, line):
             (key, None, f"'{key}' is missing")
             for key in sorted({*usual()} - {"seed", "widths", "it"})
         ),
-        ("in_0", moved((0, 0, 0), np.nan), "weights that are not finite"),
+        ("in_0", moved((0, 0, 0), np.nan), "client 0 are not finite"),
         ("in_1", lambda a: a[1:], "do not fit together"),
         ("freqs", lambda a: a[:, 1:], "do not fit together"),
         ("layer0_assign", lambda a: a[:, :3], "do not fit together"),

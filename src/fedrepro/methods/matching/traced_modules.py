@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 
 FIXED = 0  # the inputs and the classes, whose order is given
 ADDED = {"add", "add_", "iadd", "sub", "mul", "mul_", "imul", "div", "truediv"}
-KEPT = {
-    "relu", "relu_", "relu6", "gelu", "silu", "elu", "leaky_relu", "tanh", "sigmoid", "hardtanh",
-    "hardswish", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "contiguous",
-    "clone", "mean",
-}  # fmt: skip
 FLATTENED = {"flatten", "view", "reshape"}
-KEPT_PARTS = {
-    "ReLU", "ReLU6", "LeakyReLU", "GELU", "SiLU", "ELU", "Tanh", "Sigmoid", "Hardtanh", "Hardswish",
-    "Softplus", "Dropout", "Dropout2d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
-    "AdaptiveMaxPool2d",
+# functions and classes of layers that keep units apart, in small letters without underscores
+KEPT = {
+    "relu", "relu6", "gelu", "silu", "elu", "leakyrelu", "tanh", "sigmoid", "hardtanh", "hardswish",
+    "softplus", "dropout", "dropout2d", "maxpool2d", "avgpool2d", "adaptiveavgpool2d",
+    "adaptivemaxpool2d", "identity", "contiguous", "clone", "mean",
 }  # fmt: skip
 
 
@@ -121,9 +117,8 @@ class _Walk:
         return bool(self.sets.connected(unit, FIXED))
 
     def stop(self, layer: str, why: str) -> FedreproError:
-        return FedreproError(
-            f"model '{self.name}' cannot be matched: {layer} {why}; take a method that matches none"
-        )
+        said = f"model '{self.name}' cannot be matched: {layer} {why}"
+        return FedreproError(f"{said}; take a method that matches none")
 
     def visit(self, node: torch.fx.Node) -> None:
         """Record the units of a traced call's output, and parameter axes that list them."""
@@ -157,22 +152,20 @@ class _Walk:
             return _Given(FIXED)
         shape, before = node.meta["tensor_meta"].shape, self._before(node)
         if called in ADDED and len({value.places for value in known}) == 1:
-            # what is laid over all units, as a map of one channel, has units of its own
-            wide = [
-                self.given[arg]
-                for arg in node.all_input_nodes
-                if (meta := arg.meta.get("tensor_meta")) and tuple(meta.shape[1:2]) == shape[1:2]
+            metas: list[Any] = [
+                arg.meta["tensor_meta"] for arg in node.all_input_nodes if self.given[arg]
             ]
-            units = [value.unit for value in wide if value] or [FIXED]
-            for unit in units[1:]:
-                self.sets.merge(units[0], unit)
-            return _Given(units[0], known[0].places)
+            if all(meta.shape[1:2] == shape[1:2] for meta in metas):
+                for value in known[1:]:
+                    self.sets.merge(known[0].unit, value.unit)
+                return known[0]
         if called in FLATTENED and len(shape) == 2 and shape[0] == before[0]:
             return _Given(known[0].unit, known[0].places * math.prod(before[2:]))
         over = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         axes = over if isinstance(over, tuple | list) else (over,)
         mixes = called == "mean" and bool({None, 1, 1 - len(before)} & set(axes))
-        if called in KEPT and len(known) == 1 and shape[:2] == before[:2] and not mixes:
+        kept = called.replace("_", "") in KEPT and len(known) == 1
+        if kept and shape[:2] == before[:2] and not mixes:
             return known[0]
         raise self.stop(f"the call of {called}", "does not keep units apart as they are")
 
@@ -183,17 +176,14 @@ class _Walk:
         before = self._before(node)
         layer = f"layer '{name}' ({kind})"
         if isinstance(part, nn.Conv2d | nn.Linear):
-            depthwise = isinstance(part, nn.Conv2d) and part.groups > 1
-            if depthwise and not part.groups == part.in_channels == part.out_channels:
+            if isinstance(part, nn.Conv2d) and part.groups > 1:
                 raise self.stop(layer, "is a convolution of groups, which channels cannot leave")
             if isinstance(part, nn.Linear) and len(before) != 2:
                 raise self.stop(layer, f"takes {len(before)} axes, and not examples by units")
-            out = given.unit if depthwise else len(self.sets)
-            self.sets.add(out)
+            self.sets.add(out := len(self.sets))
             if id(part.weight) not in self.named:
                 raise self.stop(layer, "has a weight that is computed of others")
-            if not depthwise:
-                self._note(given.unit, part.weight, 1, given.places, gives=False)
+            self._note(given.unit, part.weight, 1, given.places, gives=False)
             for own in (part.weight, part.bias):
                 self._note(out, own, 0, 1)
             return _Given(out)
@@ -212,7 +202,7 @@ class _Walk:
             return given
         if isinstance(part, nn.GroupNorm):
             raise self.stop(layer, f"has {part.num_groups} groups, which channels cannot leave")
-        if kind in KEPT_PARTS:
+        if kind.lower() in KEPT:
             return given
         raise self.stop(layer, "is of an unknown kind, whose units may depend on their places")
 

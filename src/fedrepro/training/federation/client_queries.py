@@ -66,10 +66,8 @@ def gradients_at(
     from fedrepro.networks.layers import Pass
 
     if len({len(client_rows) for client_rows in rows}) > 1:
-        raise FedreproError(
-            "clients compute gradients together on equally many examples each: let them hold as "
-            "many as the smallest has (`with_subset`), or let them train for one step"
-        )
+        fix = "let them hold as many as the smallest has (`with_subset`), or train for one step"
+        raise FedreproError(f"clients compute gradients on equally many examples each: {fix}")
     index = torch.from_numpy(np.stack(rows)).to(examples.inputs.device)
     x, y = examples.gathered(index)
     layout = Layout(network.shapes)
@@ -105,17 +103,12 @@ def evaluated(
                 for into, each in ((right, hits), (losses, lost)):
                     into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
     sizes = np.array([len(client_rows) for client_rows in rows])
-    return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
-
-
-def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Average consecutive columns of `each` (m, N), in groups of `sizes`: (m, n), or NaN."""
-    means = np.full((len(each), len(sizes)), np.nan)
-    filled = sizes > 0
+    filled, means = sizes > 0, np.full((2, len(models), len(rows)), np.nan)
     if filled.any():  # an empty part would get the number after it
         starts = (np.cumsum(sizes) - sizes)[filled]
-        means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
-    return means
+        for mean, each in zip(means, (right, losses), strict=True):
+            mean[:, filled] = np.add.reduceat(each.numpy(), starts, axis=1) / sizes[filled]
+    return Evaluated(*means)
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
@@ -162,10 +155,6 @@ class CostCounter:
     @property
     def traffic(self) -> Traffic:
         return self.spent.traffic
-
-    @property
-    def seconds(self) -> float:
-        return self.spent.seconds
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

@@ -224,10 +224,8 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
     if not any(isinstance(layer, Convolution2d) for layer in network.layers):
         return None
     if (parts := parts_of(network)) is None:
-        raise FedreproError(
-            "of this network's convolutions no moments are computed: let a ReLU follow each, and "
-            "affine layers all, or make it a torch.nn.Module"
-        )
+        fix = "let a ReLU follow each, and affine layers all, or make it a torch.nn.Module"
+        raise FedreproError(f"of this network's convolutions no moments are computed: {fix}")
     return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)))
 
 
