@@ -165,7 +165,7 @@ def test_sums_over_neighbours_are_those_of_the_matrix():
         ("ring+self_loops~false", 4, "periodic"),
         ("matrix+rows~0.5_0.5@0.5_0.5", 3, "for 2 nodes, and there are 3 clients"),
         ("matrix+rows~a_b", 1, "the row 'a_b' is not of the form 0.25_0.75"),
-        ("file+csv~nowhere", 4, "unknown graph .nowhere. in config/graphs: known are"),
+        ("file+csv~nowhere", 4, "graphs/nowhere.csv .* not found"),
         ("small_world+neighbours~3", 8, "3 neighbours .*; give an even number"),
     ],
 )

@@ -254,10 +254,9 @@ def read_models(
         found = rows.pop(trial)
         clients = [found[client] for client in sorted(found)]
         if sorted(found) != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
-            where = f"in {', '.join(map(str, paths))}; delete these files and start again"
-            raise FedreproError(
-                f"local models of some clients of trial {trial} are missing {where}"
-            )
+            said = f"local models of some clients of trial {trial} are missing in"
+            where = ", ".join(map(str, paths))
+            raise FedreproError(f"{said} {where}; delete these files and start again")
         tensors = {}
         for name, row in clients[0].items():
             flat = bytearray().join(own[name]["values"] for own in clients)

@@ -56,7 +56,6 @@ KIND = "partition"
 # the second is the data set's own; what follows is drawn from the training examples
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
-ROWS_AT_ONCE = 2**17  # of a file that is read
 SHOWN = 100  # clients of a population whose labels stand for those of all, in maps
 
 
@@ -262,23 +261,19 @@ def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
     """Read each client's examples in one trial from a partition's file; raise for other trials."""
-    source = artifacts.read_source(path, KIND)
+    import pyarrow.compute as pc
+
+    table = artifacts.read_table(path, KIND)
+    source = artifacts.read_provenance(table)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     if population:
         return PartitionIndices(population.train, (), population=population)
     noise = source["noise"][source["trials"].index(trial)]
-    listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
-    with artifacts.opened(path, KIND) as file:
-        for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
-            of_trial = batch["trial"].to_numpy() == trial
-            split = batch["split"].dictionary_encode()
-            code = split.indices.to_numpy()
-            for place, name in enumerate(split.dictionary.to_pylist()):
-                at = of_trial & (code == place)
-                found = [batch[key].to_numpy()[at] for key in ("client", "index")]
-                listed[name].append(np.stack(found))
-    owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
+    rows, owned = table.filter(pc.equal(table["trial"], trial)), {}
+    for name in SPLITS:
+        part = rows.filter(pc.equal(rows["split"], name))
+        owned[name] = part["client"].to_numpy(), part["index"].to_numpy()
     clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
 
     def held(name: str) -> ClientRows:
@@ -290,7 +285,7 @@ def read_partition(
         why = f"a client of trial {trial} has no training examples"
         raise artifacts.corrupt_file_error(path, why)
     public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
-    validation = held("client_validation") if owned["client_validation"].size else ()
+    validation = held("client_validation") if owned["client_validation"][1].size else ()
     own = None if noise is None else np.array(noise)
     return PartitionIndices(train, held("validation"), own, public, aside, validation)
 
@@ -386,10 +381,8 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
     """Return the error that `who` needs clients' validation examples and `who_has` none."""
-    fix = "give the data set validation, a number, or the partition, with validation_at: clients"
-    return FedreproError(
-        f"{who} works on validation examples of clients, and {who_has} none: {fix}"
-    )
+    said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
+    return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:

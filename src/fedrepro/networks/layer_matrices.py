@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -131,15 +132,9 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
         found[weight] = LayerMatrix(weight, bias, kernel, linear, places)
 
-    hooks = [
-        part.register_forward_hook(partial(note, weight, bias))
-        for weight, bias, part in parts_with_matrices(network)
-    ]
-    try:
-        with torch.no_grad():
-            network.module.eval()
-            network.module(torch.zeros(TRIED, *network.shape))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with torch.no_grad(), ExitStack() as hooks:
+        for weight, bias, part in parts_with_matrices(network):
+            hooks.enter_context(part.register_forward_hook(partial(note, weight, bias)))
+        network.module.eval()
+        network.module(torch.zeros(TRIED, *network.shape))
     return tuple(found.values())

@@ -284,7 +284,8 @@ def _start(
         return generator.normal(0.0, weight_sd, shape).astype(np.float32)
     if role == "table":
         return generator.standard_normal(shape, np.float32)
-    fans = parameter.fan_in + parameter.fan_out
+    fan_out = math.prod(shape[2:]) * math.prod(shape) // parameter.fan_in
+    fans = parameter.fan_in + fan_out
     limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, shape).astype(np.float32)
 

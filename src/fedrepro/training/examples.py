@@ -98,10 +98,9 @@ class GeneratedExamples(Examples):
         """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
         everyone = self.population.train
         if int(everyone.ends[-1]) * self._form[0][0].nbytes > MOST_BYTES:
-            raise FedreproError(
-                f"the examples of all {self.population.clients} clients are asked for at once: "
-                "choose a method in rounds, measured on other examples than `train`, or fewer"
-            )
+            said = f"the examples of all {self.population.clients} clients are asked for at once"
+            fix = "choose a method in rounds, not measured on `train`, or fewer clients"
+            raise FedreproError(f"{said}: {fix}")
         return self._made(np.arange(len(everyone)), everyone.ends)
 
     @property

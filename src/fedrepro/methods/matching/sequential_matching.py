@@ -186,10 +186,8 @@ class _Table:
         new = min(width, max(room, 1))  # above the cap one at a time
         if len(self.order) + new < width:
             cap = f"a width cap of {self.rule.width_cap} leaves room for {len(self.order) + new}"
-            fix = f"raise width_cap to {max(self.layer.widths)}"
-            raise FedreproError(
-                f"matching: client {client} has {width} hidden units, but {cap}; {fix}"
-            )
+            said = f"client {client} has {width} hidden units, but {cap}"
+            raise FedreproError(f"matching: {said}; raise width_cap to {max(self.layer.widths)}")
         rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
         gains = self.sums.gains(client, self.order, counts)
         if self.step is None:

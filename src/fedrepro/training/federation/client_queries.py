@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
+from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Arrays, Examples
@@ -63,8 +64,6 @@ def gradients_at(
     import torch
     from torch.nn.functional import cross_entropy
 
-    from fedrepro.networks.layers import Pass
-
     if len({len(client_rows) for client_rows in rows}) > 1:
         fix = "let them hold as many as the smallest has (`with_subset`), or train for one step"
         raise FedreproError(f"clients compute gradients on equally many examples each: {fix}")
@@ -90,8 +89,7 @@ def evaluated(
     count = len(next(iter(candidates.values())))
     models = [loaded({k: v[i] for k, v in candidates.items()}, examples) for i in range(count)]
     index = np.concatenate(rows)
-    right = torch.empty(len(models), len(index), dtype=torch.float64)
-    losses = torch.empty_like(right)
+    found = torch.empty(2, count, len(index), dtype=torch.float64)
     with torch.no_grad():
         for at in range(0, len(index), network.prediction_rows):
             part = slice(at, at + network.prediction_rows)
@@ -100,14 +98,13 @@ def evaluated(
             for i, model in enumerate(models):
                 logits = network.logits(model, x)
                 hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
-                for into, each in ((right, hits), (losses, lost)):
+                for into, each in zip(found, (hits, lost), strict=True):
                     into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
     sizes = np.array([len(client_rows) for client_rows in rows])
-    filled, means = sizes > 0, np.full((2, len(models), len(rows)), np.nan)
+    filled, means = sizes > 0, np.full((2, count, len(rows)), np.nan)
     if filled.any():  # an empty part would get the number after it
         starts = (np.cumsum(sizes) - sizes)[filled]
-        for mean, each in zip(means, (right, losses), strict=True):
-            mean[:, filled] = np.add.reduceat(each.numpy(), starts, axis=1) / sizes[filled]
+        means[..., filled] = np.add.reduceat(found.numpy(), starts, axis=2) / sizes[filled]
     return Evaluated(*means)
 
 
