@@ -280,7 +280,7 @@ def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(serve, target
 def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(target, mirror):
     publisher = replace(ROW, checksum=f"sha256:{hashlib.sha256(WRONG).hexdigest()}")
     repacked = replace(ROW, form="repacked", mirror="our-letters/letters.xz")
-    usual, ours = mirror / "letters" / FILE, mirror / repacked.mirror
+    usual, ours = (mirror / row.place for row in (publisher, repacked))
     ours.parent.mkdir()
     for place, data, form in ((usual, DATA, "repacked"), (ours, DATA, "repacked"),
                               (usual, WRONG, "publisher")):  # fmt: skip

@@ -53,6 +53,11 @@ class FileRow:
     mirror: str = ""
     unpacked: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Return the path of the file inside a folder of mirrored files."""
+        return self.mirror or f"{self.name}/{self.file}"
+
 
 COLUMNS = tuple(field.name for field in fields(FileRow))
 
@@ -114,7 +119,7 @@ def fetch(
             return "", _matching(target, rows)
         except ValueError as error:
             log.warning("%s %s: fetched again", target, error)
-    places = list(dict.fromkeys(row.mirror or f"{row.name}/{row.file}" for row in rows))
+    places = list(dict.fromkeys(row.place for row in rows))
     copies = [(mirror / place).absolute().as_uri() for place in places] if mirror else []
     urls = [(url, [row]) for row in rows for url in row.urls]
     tried = [] if urls else ["no url is known"]
