@@ -383,7 +383,7 @@ def test_an_absent_table_is_said_and_a_file_gets_as_large_as_any_of_its_forms(
     monkeypatch.setattr(table_module, "read_dataset_table", lambda _: rows)
     assert largest_unpacked(row.name, Path(row.file)) == 100
     monkeypatch.setattr(table_module, "read_dataset_table", lambda _: rows[-1:])
-    with pytest.raises(FedreproError, match=f"does not state how large {row.file} .* may get"):
+    with pytest.raises(FedreproError, match=f"fill in the column .unpacked. of .*{row.file}"):
         largest_unpacked(row.name, Path(row.file))
     with pytest.raises(FedreproError, match=f"unknown file .*did you mean '{row.name}/{row.file}'"):
         forms(f"{row.name}s", row.file)

@@ -237,8 +237,8 @@ def mirror(tmp_path):
     return tmp_path / "mirror"
 
 
-def get(target, *rows, mirror=None, progress=lambda *_: None):
-    return fetch(rows, target, mirror, progress, timeout=0.5)
+def get(target, *rows, mirror=None):
+    return fetch(rows, target, mirror, timeout=0.5)
 
 
 def left(target):
@@ -253,10 +253,7 @@ def test_a_bad_source_is_named_and_nothing_stays_of_it(serve, target, bad, reaso
     for words in (f"cannot get {FILE} of data set 'letters'", f"holds letters/{FILE}, or go on"):
         assert words in str(error.value)
     assert left(target) == []
-    said: list[tuple[int, int]] = []
-    row = replace(ROW, urls=urls)
-    assert get(target, row, progress=lambda *done: said.append(done))[0] == urls[1]
-    assert said[-1] == (len(DATA), len(DATA))
+    assert get(target, replace(ROW, urls=urls))[0] == urls[1]
     assert (target.read_bytes(), left(target)) == (DATA, [FILE])
 
 

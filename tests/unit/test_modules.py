@@ -130,7 +130,7 @@ def with_norm(norm):
     ("make", "told"),
     [
         (with_norm(nn.BatchNorm2d(1, track_running_stats=False)), "other scores among others"),
-        (with_norm(nn.ReLU(inplace=True)), "writes into its input, so that others would see"),
+        (with_norm(nn.ReLU(inplace=True)), "writes into its input: let it work"),
         (lambda shape, classes: Seen(shape, classes, nn.Identity()), "assigns mean another tensor"),
         (frozen, r"1\.bias is frozen \(requires_grad=False\), and here all"),
         (lambda shape, classes: nn.LazyLinear(classes), "weight has no shape yet, give its size"),

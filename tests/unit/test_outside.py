@@ -125,7 +125,7 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
     ("made", "said"),
     [
         ("Assignment(owner, 3)", "'own_cut' makes 3 clients, and 1 were planned: let it have"),
-        ("Assignment(owner[:-1], 3)", "gives owners int64 (89,) for 90 training examples"),
+        ("Assignment(owner[:-1], 3)", "gives owners int64 (89,): let them be (90,)"),
         ("Assignment(owner / 1, 3)", "gives owners float64 (90,)"),
         ("Assignment(owner, 2)", "be (90,) and whole, from 0 to 1, or -1 for nobody"),
         ("examples.label", "mine.py, line 10, `return examples.label`: AttributeError: 'Trai"),

@@ -117,11 +117,15 @@ def require_place(path: Name, written: str) -> None:
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
     """Return the error for a missing or damaged file: delete it, or the folder `remove`."""
-    what = f"the folder {remove}" if remove else "it"
-    return FedreproError(
-        f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
-        f"delete {what} and start again, and it will be made again"
-    )
+    fix = f"delete {f'the folder {remove}' if remove else 'it'} and start again"
+    said = f"{path} cannot be read ({one_line(why)}): it is missing or damaged; {fix}"
+    return FedreproError(f"{said}, and it will be made again")
+
+
+def version_error(path: Name, found: object, remove: str) -> FedreproError:
+    """Return the error for a file of another schema version, `found`: delete file or folder."""
+    said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
+    return FedreproError(f"{said}; delete the {remove} and start again")
 
 
 def one_line(error: object) -> str:
@@ -177,18 +181,11 @@ def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = (
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
-    require_unread(path, read)
-
-
-def require_unread(path: Name, read: Iterable[Name]) -> None:
-    """Raise FedreproError if the file or folder to write, `path`, is one that the command reads."""
     for other in read:
         with contextlib.suppress(OSError, ValueError):  # a missing file cannot be lost
             if os.path.samefile(path, other):
-                raise FedreproError(
-                    f"cannot write {path}: this command reads it as {other}, and would overwrite "
-                    "it; name another"
-                )
+                why = f"this command reads it as {other}, and would overwrite it; name another"
+                raise FedreproError(f"cannot write {path}: {why}")
 
 
 def require_file(path: Name, what: str = "") -> None:
@@ -234,14 +231,10 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
     """Write keys and values as JSON, with their checksum under the key `checksum`."""
-    write_text(path, json_text(value))
-
-
-def json_text(value: Mapping[str, Any]) -> str:
-    """Return the JSON text, including its checksum, that `write_json` writes for `value`."""
     # as it is read back: keys are texts then, tuples lists
     plain = json.loads(json.dumps(value))
-    return json.dumps(plain | {"checksum": _of_value(plain)}, indent=2, sort_keys=True) + "\n"
+    whole = plain | {"checksum": _of_value(plain)}
+    write_text(path, json.dumps(whole, indent=2, sort_keys=True) + "\n")
 
 
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
@@ -326,10 +319,7 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
                 stored = stored or "a table of other software"
                 raise FedreproError(f"{path} holds {stored}, but {kind} was expected")
             if version not in (str(SCHEMA_VERSION), "1"):
-                raise FedreproError(
-                    f"{path} was written with schema version {version or 'none'}, this fedrepro "
-                    f"reads {SCHEMA_VERSION}; delete the file and start again"
-                )
+                raise version_error(path, version or "none", "file")
             if version == str(SCHEMA_VERSION) and not named:
                 raise corrupt_file_error(path, "its checksum is missing")
             require_place(path, place)

@@ -84,9 +84,8 @@ def sentence_for(error: BaseException) -> FedreproError | None:
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
             return None
-        return FedreproError(
-            f"this needs {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
-        )
+        fix = installing(EXTRAS[lacking])
+        return FedreproError(f"this needs {lacking}, which is not installed here: {fix}")
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         if error.errno in FULL:
             return disk_error(error, error.filename or "a file")
@@ -96,10 +95,8 @@ def sentence_for(error: BaseException) -> FedreproError | None:
     text = " ".join(str(error).split())
     if not (isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY)):
         return None
-    return FedreproError(
-        f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
-        "data or minibatches, or let one job do less (`granularity`), and start again"
-    )
+    fix = "choose smaller models, data or minibatches, or let one job do less (`granularity`)"
+    return FedreproError(f"there is not enough memory ({text[:120] or 'none is left'}): {fix}")
 
 
 def arose(error: BaseException) -> str:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrepro.core.errors import FedreproError, shown
-
 EACH = 50  # `auto` measures every round up to this one
 LOG_GROWTH = math.log(1.02)  # and then every 2 %
 
@@ -29,13 +27,6 @@ class EvaluationSchedule:
     every: int | None = 1
     until: float | None = None
     race: int = 0
-
-    def __post_init__(self) -> None:
-        for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
-            if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
-                raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
-        if self.until is not None and not 0 < self.until < 1:
-            raise FedreproError(f"a run ends at an accuracy above 0 and below 1, not {self.until}")
 
     def __str__(self) -> str:
         every = "auto" if self.every is None else str(self.every)

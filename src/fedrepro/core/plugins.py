@@ -26,6 +26,7 @@ _watched: list[dict[str, None]] = []
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
 OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
+TAKE_OUT = "take it out of `components` in config/config.yaml"
 IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
 # digests of files as they were loaded, whatever is on disk by then
@@ -88,9 +89,7 @@ def load_file(file: str) -> Any:
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
-        raise FedreproError(
-            f"{file} is missing: write it, or take it out of `components` in config/config.yaml"
-        )
+        raise FedreproError(f"{file} is missing: write it, or {TAKE_OUT}")
     loaded_digests[path] = digest_of_file(path)
     name, folder = module_of(path), os.path.dirname(path)
     _folders.add(folder)
@@ -106,10 +105,7 @@ def load_file(file: str) -> Any:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
         what = own_fault(error) or type_and_message(error)
-        raise FedreproError(
-            f"{file} cannot be loaded: {what}; fix it, or take it out of `components` in "
-            "config/config.yaml"
-        ) from error
+        raise FedreproError(f"{file} cannot be loaded: {what}; fix it, or {TAKE_OUT}") from error
     finally:
         sys.path.remove(folder)
     made = getattr(module, asked[0], None) if asked else None

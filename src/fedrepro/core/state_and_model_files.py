@@ -125,11 +125,9 @@ def _name(value: Any, place: str) -> Any:
 
 
 def _refused(place: str, what: str) -> FedreproError:
-    return FedreproError(
-        f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold numbers, "
-        "texts, lists, tuples, dicts, NumPy arrays of numbers, and tensors on the CPU that "
-        "need no gradient"
-    )
+    known = "numbers, texts, lists, tuples, dicts, arrays, and tensors on the CPU without gradients"
+    said = f"the state of a method in rounds cannot be kept: {place} is {what}"
+    return FedreproError(f"{said}; it may hold {known}")
 
 
 # the record that ends a zip archive: how it begins, and its length without the comment
@@ -256,10 +254,9 @@ def read_models(
         found = rows.pop(trial)
         clients = [found[client] for client in sorted(found)]
         if sorted(found) != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
-            raise FedreproError(
-                f"local models of some clients of trial {trial} are missing in "
-                f"{', '.join(map(str, paths))}; delete these files and start again"
-            )
+            said = f"local models of some clients of trial {trial} are missing in"
+            where = ", ".join(map(str, paths))
+            raise FedreproError(f"{said} {where}; delete these files and start again")
         tensors = {}
         for name, row in clients[0].items():
             flat = bytearray().join(own[name]["values"] for own in clients)

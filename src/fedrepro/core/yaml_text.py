@@ -23,10 +23,8 @@ class CheckedLoader(LOADER):  # type: ignore[misc]
             # `1` and `0x1` are one key of a dictionary; what merges others (<<) is not made a value
             plain_key = key.value if key.tag.endswith(":merge") else self.construct_object(key)
             if plain_key in keys:
-                raise ValueError(
-                    f"the key '{key.value}' stands twice in one place, the second time in line "
-                    f"{key.start_mark.line + 1}; leave out or rename one"
-                )
+                where = f"the second time in line {key.start_mark.line + 1}"
+                raise ValueError(f"the key '{key.value}' stands twice in one place, {where}")
             keys.add(plain_key)
         super().flatten_mapping(node)
 

@@ -77,8 +77,7 @@ def _saying_damage(path: Path) -> Iterator[None]:
 
 def _require_small(path: Path, size: int, most: int) -> None:
     if size > most:
-        raise FedreproError(
-            f"{path} unpacks to more than {most:,} bytes, the most that column 'unpacked' of "
-            "config/datasets.csv allows: it is not the file it should be; delete it and start "
-            "again, or correct the column if its publisher has a larger one now"
+        said = (
+            f"{path} unpacks to more than {most:,} bytes, the most that config/datasets.csv allows"
         )
+        raise FedreproError(f"{said}: delete it and start again, or correct the column 'unpacked'")

@@ -74,10 +74,8 @@ class Assignment:
 def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
     """Raise FedreproError if there are fewer than `each` training examples per client."""
     if clients * each > len(examples):
-        raise FedreproError(
-            f"{len(examples)} training examples cannot give each of {clients} clients {each}: "
-            "lower `clients` or `min_examples`, or choose a larger data set"
-        )
+        said = f"{len(examples)} training examples cannot give each of {clients} clients {each}"
+        raise FedreproError(f"{said}: lower `clients` or `min_examples`, or take a larger data set")
 
 
 def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -90,11 +88,9 @@ def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
     """Return the error that in all `draws` draws a client had fewer than `least` examples."""
-    return FedreproError(
-        f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
-        f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
-        f"raise `alpha` ({alpha:g})"
-    )
+    said = f"{draws} draws of trial {rng.trial} all left one of {clients} clients with fewer than"
+    fix = f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
+    return FedreproError(f"partition '{name}': {said} {least} of {examples} examples: {fix}")
 
 
 def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:

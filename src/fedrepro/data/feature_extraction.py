@@ -17,8 +17,7 @@ from fedrepro.core.spec import Arg, Spec
 from fedrepro.data.prepared import SPLITS, Arrays
 
 Features = Annotated[
-    str,
-    Arg("inputs in place of the pixels: pixels, centred, convnet, lite0, or .parameter-value"),
+    str, Arg("inputs in place of the pixels: pixels, centred, convnet, lite0, or .parameter-value")
 ]
 
 

@@ -56,7 +56,6 @@ KIND = "partition"
 # the second is the data set's own; what follows is drawn from the training examples
 SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
 SERVER = -1  # in the column of clients
-ROWS_AT_ONCE = 2**17  # of a file that is read
 
 
 class ClientRows(Sequence[np.ndarray]):
@@ -129,11 +128,9 @@ def population_of(dataset: Spec, partition: Spec) -> Population | None:
         return None
     plain = {"pick": "first", "min_examples": 1, "public": 0, "validation": 0}
     if keys := [key for key, value in plain.items() if partition[key] != value]:
-        raise FedreproError(
-            f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
-            f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
-            f"{made.kept} clients that the data set keeps, or fewer"
-        )
+        said = f"'{partition.token}' of '{dataset.token}' has clients that are made when they are"
+        fix = f"leave it out, or take the {made.kept} clients that the data set keeps, or fewer"
+        raise FedreproError(f"{said} drawn, and '{keys[0]}' would look at all of them: {fix}")
     return Population(made, clients)
 
 
@@ -258,23 +255,19 @@ def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
     """Read each client's examples in one trial from a partition's file; raise for other trials."""
-    source = artifacts.read_source(path, KIND)
+    import pyarrow.compute as pc
+
+    table = artifacts.read_table(path, KIND)
+    source = artifacts.read_provenance(table)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     if population:
         return PartitionIndices(population.train, (), population=population)
     noise = source["noise"][source["trials"].index(trial)]
-    listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
-    with artifacts.opened(path, KIND) as file:
-        for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
-            of_trial = batch["trial"].to_numpy() == trial
-            split = batch["split"].dictionary_encode()
-            code = split.indices.to_numpy()
-            for place, name in enumerate(split.dictionary.to_pylist()):
-                at = of_trial & (code == place)
-                found = [batch[key].to_numpy()[at] for key in ("client", "index")]
-                listed[name].append(np.stack(found))
-    owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
+    rows, owned = table.filter(pc.equal(table["trial"], trial)), {}
+    for name in SPLITS:
+        part = rows.filter(pc.equal(rows["split"], name))
+        owned[name] = part["client"].to_numpy(), part["index"].to_numpy()
     clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
 
     def held(name: str) -> ClientRows:
@@ -286,7 +279,7 @@ def read_partition(
         why = f"a client of trial {trial} has no training examples"
         raise artifacts.corrupt_file_error(path, why)
     public, aside = (owned[name][1].astype(np.int64) for name in ("public", "server_validation"))
-    validation = held("client_validation") if owned["client_validation"].size else ()
+    validation = held("client_validation") if owned["client_validation"][1].size else ()
     own = None if noise is None else np.array(noise)
     return PartitionIndices(train, held("validation"), own, public, aside, validation)
 
@@ -300,10 +293,8 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
     if public + validation >= count:
-        raise FedreproError(
-            f"partition '{spec.token}' sets {public + validation} of {count} training examples "
-            "aside: lower `public` or `validation`"
-        )
+        said = f"sets {public + validation} of {count} training examples aside"
+        raise FedreproError(f"partition '{spec.token}' {said}: lower `public` or `validation`")
     order = rng.stream("set-aside").permutation(count)
     cuts = np.split(order, [public, public + validation])
     drawn, kept, rest = (np.sort(part) for part in cuts)
@@ -334,26 +325,16 @@ def _require_sound(
     planned = count(spec.values)
     numbers = owner.shape == (examples,) and owner.dtype.kind in "iu"
     if not (numbers and ((owner >= UNASSIGNED) & (owner < clients)).all()):
-        wrong = (
-            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: let them "
-            f"be ({examples},) and whole, from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
-        )
+        fix = f"({examples},) and whole, from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
+        wrong = f" gives owners {owner.dtype} {owner.shape}: let them be {fix}"
     elif planned not in (None, clients):
-        wrong = (
-            f" makes {clients} clients, and {planned} were planned: let it have the "
-            "parameter `clients`, or say by clients=… in @register how many there are"
-        )
+        fix = "let it have the parameter `clients`, or say clients=… in @register"
+        wrong = f" makes {clients} clients, and {planned} were planned: {fix}"
     elif not np.array_equal(split.owner, again.owner):
-        wrong = (
-            " deals other owners when it is drawn once more: draw from rng.stream, not from a "
-            "generator without a fixed seed"
-        )
+        wrong = " deals other owners when it is drawn once more: draw from rng.stream alone"
     elif (empty := np.flatnonzero(split.sizes == 0)).size:
-        wrong = (
-            f", trial {trial}: client {empty[0]} has no training examples "
-            f"({empty.size} of {clients} clients are empty): lower `clients`, "
-            "or choose a partition that spreads the examples more evenly"
-        )
+        wrong = f", trial {trial}: client {empty[0]} has no training examples ({empty.size} of"
+        wrong += f" {clients} clients are empty): lower `clients`, or take another partition"
     if wrong:
         raise FedreproError(f"partition '{spec.token}'{wrong}")
 
@@ -382,10 +363,8 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
     """Return the error that `who` needs held-out examples (`part`), but `partition` has none."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
-    return FedreproError(
-        f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside: "
-        f"give it {part.parameter}, a number{holder}"
-    )
+    said = f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside"
+    return FedreproError(f"{said}: give it {part.parameter}, a number{holder}")
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
@@ -396,15 +375,11 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
     """Return the error that `who` needs clients' validation examples and `who_has` none."""
-    return FedreproError(
-        f"{who} works on validation examples of clients, and {who_has} none: give the data set "
-        "validation, a number, or the partition, with validation_at: clients"
-    )
+    said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
+    return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
     """Return the error that `who` asks for `size` public examples and only `there` exist."""
-    return FedreproError(
-        f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
-        "validation examples together: lower its examples, or set more aside for validation"
-    )
+    said = f"{size} public examples are asked for, and clients have {there} validation examples"
+    return FedreproError(f"{who}: {said} together: lower its examples, or set more aside")

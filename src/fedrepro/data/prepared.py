@@ -168,9 +168,8 @@ class Prepared:
         path = self.folder / _file(split, part)
         known = self.info.get("checksums", {}).get(path.name)
         if known and not artifacts.has_checksum(path, known):
-            raise artifacts.corrupt_file_error(
-                path, "it is not the file that dataset.json names", self.folder
-            )
+            why = "it is not the file that dataset.json names"
+            raise artifacts.corrupt_file_error(path, why, self.folder)
         return arrays[split]
 
 
@@ -245,10 +244,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     info: dict[str, Any] = artifacts.read_json(path, {"counts": dict}, folder)
     if (found := info.get("schema")) != artifacts.SCHEMA_VERSION:
-        raise FedreproError(
-            f"{path} was written with schema version {found}, this fedrepro reads "
-            f"{artifacts.SCHEMA_VERSION}; delete the folder and start again"
-        )
+        raise artifacts.version_error(path, found, "folder")
     artifacts.require_place(folder, info.get("place", ""))
     return info
 
@@ -274,10 +270,8 @@ def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -
     """Draw at most 10,000 training inputs of `other`, of this `shape`: float32 (n, D)."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
-        raise FedreproError(
-            f"{who}: examples of '{other.token}' have the shape {own}, and the networks take "
-            f"{wanted}: name a data set of that shape as public_data"
-        )
+        fix = f"the networks take {wanted}: name a data set of that shape as public_data"
+        raise FedreproError(f"{who}: examples of '{other.token}' have the shape {own}, and {fix}")
     count = len(other.labels("train"))
     rows = rng.stream("public-inputs").permutation(count)[:MOST]
     return other.inputs("train", np.sort(rows))

@@ -12,7 +12,7 @@ import http.client
 import logging
 import re
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,8 @@ def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
             reader = csv.DictReader(file)
             header, lines = reader.fieldnames or [], list(reader)
     except (OSError, ValueError, csv.Error) as error:
-        raise FedreproError(
-            f"the table of data files {path} cannot be read ({one_line(error)}); {BEGIN}"
-        ) from error
+        said = f"the table of data files {path} cannot be read ({one_line(error)})"
+        raise FedreproError(f"{said}; {BEGIN}") from error
     if missing := [column for column in COLUMNS if column not in header]:
         raise FedreproError(f"{path} lacks the columns {', '.join(missing)}")
     rows = []
@@ -105,23 +104,15 @@ def largest_unpacked(name: str, path: Path) -> int:
     """Return the most bytes to which the raw file at `path`, of data set `name`, may unpack."""
     if most := max(row.unpacked or 0 for row in forms(name, path.name)):
         return most
-    raise FedreproError(
-        f"{DEFAULT_PATH} does not state how large {path.name} of data set '{name}' may get: "
-        "fill in its column 'unpacked', in bytes"
-    )
+    raise FedreproError(f"fill in the column 'unpacked' of {name}/{path.name} in {DEFAULT_PATH}")
 
 
 def fetch(
-    rows: Sequence[FileRow],
-    target: Path,
-    mirror: Path | None,
-    progress: Callable[[int, int], object] = lambda _done, _total: None,
-    timeout: float = 30,
+    rows: Sequence[FileRow], target: Path, mirror: Path | None, timeout: float = 30
 ) -> tuple[str, FileRow]:
     """Download the raw file of these rows to `target`, unless it exists; return its url and row.
 
     The folder `mirror` is tried first, then the urls, each until `timeout` seconds without a byte.
-    `progress` is called with (bytes done, bytes in all).
     """
     if target_of(target).exists():
         try:
@@ -142,18 +133,15 @@ def fetch(
                     total = int(response.headers.get("Content-Length") or most)
                     while chunk := response.read(1 << 16):
                         file.write(chunk)
-                        progress(file.tell(), total)
                     if file.tell() < total:
                         raise ValueError(f"broke off after {file.tell():,} of {total:,} bytes")
                 return url, _matching(temporary, accepted)
         except (OSError, ValueError, http.client.HTTPException) as error:
             tried.append(f"{url} {one_line(error)}")
             log.warning("%s: %s", target, tried[-1])
-    raise FedreproError(
-        f"cannot get {rows[0].file} of data set '{rows[0].name}': {'; '.join(tried)}. Set `mirror` "
-        f"in config/config.yaml or FEDREPRO_MIRROR to a folder that holds {' or '.join(places)}, "
-        "or go online, and start again"
-    )
+    fix = f"FEDREPRO_MIRROR to a folder that holds {' or '.join(places)}, or go online"
+    said = f"cannot get {rows[0].file} of data set '{rows[0].name}': {'; '.join(tried)}"
+    raise FedreproError(f"{said}. Set `mirror` in config/config.yaml or {fix}, and start again")
 
 
 def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
@@ -161,10 +149,8 @@ def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
     try:
         row, size, digest = _matching(path, rows), path.stat().st_size, _digest(path, "sha256")
     except (OSError, ValueError) as error:
-        raise FedreproError(
-            f"raw file {path} of data set '{rows[0].name}' cannot be used ({error}); "
-            "delete it and start again, and it will be fetched again"
-        ) from error
+        said = f"raw file {path} of data set '{rows[0].name}' cannot be used ({error})"
+        raise FedreproError(f"{said}; delete it and start again") from error
     about = {"bytes": size, "sha256": digest, "file": row.file, "form": row.form}
     return about | {"version": row.version, "urls": [*row.urls], "verified": bool(row.checksum)}
 

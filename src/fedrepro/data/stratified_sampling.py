@@ -55,18 +55,14 @@ def training_rows(
         stream = RngKey(0).stream(f"{name}-validation")
         inner, outer = stratified_sample(labels, validation, classes, stream)
     if train is not None and train > outer.size:
-        raise FedreproError(
-            f"data set '{name}': train~{train} is more than the {outer.size} training examples "
-            f"that validation~{validation} leaves: choose a smaller one"
-        )
+        left = f"the {outer.size} training examples that validation~{validation} leaves"
+        raise FedreproError(f"data set '{name}': train~{train} is more than {left}: lower one")
     if train is not None and train < outer.size:
         stream = RngKey(0).stream(f"{name}-train")
         outer = outer[stratified_sample(labels[outer], train, classes, stream)[0]]
     if np.unique(labels[outer]).size < classes:
-        raise FedreproError(
-            f"data set '{name}': with train~{train} and validation~{validation} a class is left "
-            "without training examples: choose a larger train, or a smaller validation"
-        )
+        said = f"with train~{train} and validation~{validation} a class is left without training"
+        raise FedreproError(f"data set '{name}': {said} examples: raise train, or lower validation")
     return inner, outer
 
 

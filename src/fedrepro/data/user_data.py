@@ -28,7 +28,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 class OwnExamples:
     """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
-    classes: their names, sorted, whole numbers by value; each has examples. notes: warnings.
+    classes: their names, sorted, whole numbers by value; each has examples. notes: remarks.
     """
 
     x: np.ndarray
@@ -37,11 +37,10 @@ class OwnExamples:
     notes: tuple[str, ...] = ()
 
 
-def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
+def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    A class is a whole number or a text; with `labelled` False the column may be missing. Raises
-    FedreproError for fewer than `least` classes.
+    A class is a whole number or a text; with `labelled` False the column may be missing.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -66,7 +65,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
         point = " (decimals take a point)" if "," in fields[column] else ""
         raise _wrong(path, f"has {entry}, not a finite number{point}")
-    return _examples(path, x, np.array(labels), least)
+    return _examples(path, x, np.array(labels))
 
 
 def _number(text: str) -> float:
@@ -98,12 +97,12 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return header, lines
 
 
-def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = "") -> OwnExamples:
+def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExamples:
     """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
     Inputs of uint8 stay, others become float32. If `labelled` is False y may be missing. `channels`
     is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
-    "first"; required if both are possible. Raises FedreproError for fewer than `least` classes.
+    "first"; required if both are possible.
     """
     arrays = {}
     try:
@@ -125,26 +124,18 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):
         raise _wrong(path, f"has x {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)")
     if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
-        raise FedreproError(
-            f"{path} has x {x.shape}, whose last axis looks like channels: say channels='last', "
-            "or 'first' if it is not"
-        )
+        fix = "say channels='last', or 'first' if it is not"
+        raise FedreproError(f"{path} has x {x.shape}, whose last axis looks like channels: {fix}")
     if x.ndim == 4 and channels == "last":
         x = np.moveaxis(x, 3, 1)
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
     if bad := not_finite(x):
         raise _wrong(path, f"has x that are {bad}")
-    return _examples(path, x, y, least)
+    return _examples(path, x, y)
 
 
-def looks_like_pixels(x: np.ndarray) -> bool:
-    """Return whether inputs look like pixels: 0 to 255, with a maximum over 127 (uint8: over 1)."""
-    least = 1 if x.dtype == np.uint8 else PIXEL / 2
-    return bool(x.min() >= 0 and least < x.max() <= PIXEL and (np.floor(x) == x).all())
-
-
-def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnExamples:
+def _examples(path: Path, x: np.ndarray, labels: np.ndarray) -> OwnExamples:
     if not len(labels):
         raise _wrong(path, "has no examples")
     found, y = np.unique(labels, return_inverse=True)
@@ -153,8 +144,6 @@ def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnE
         raise _wrong(path, f"has {lacking} examples without a class")
     whole = all(map(WHOLE.fullmatch, names))  # 10 after 9, and not after 1
     classes = sorted(set(names), key=int if whole else None)
-    if len(classes) < least:
-        raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
     place = {name: number for number, name in enumerate(classes)}
     y = np.array([place[name] for name in names], np.int64)[y]
     return OwnExamples(x, y, tuple(classes))
@@ -188,27 +177,20 @@ def split_by_class(
     """
     x, y, names, count = examples.x, examples.y, examples.classes, len(examples.classes)
     if not 0 < test < len(y) - validation:
-        raise FedreproError(
-            f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
-            "with some left for training: choose other numbers"
-        )
-    notes = [*examples.notes]
-    if scale == 1 and looks_like_pixels(x):
-        notes.append(
-            f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are "
-            f"pixels, give split_by_class scale={PIXEL}"
-        )
+        split = f"{test} cannot be for testing and {validation} for validation, with some left"
+        raise FedreproError(f"of {len(y)} examples {split} for training: choose other numbers")
+    least = 1 if x.dtype == np.uint8 else PIXEL / 2
+    like_pixels = x.min() >= 0 and least < x.max() <= PIXEL and (np.floor(x) == x).all()
+    note = f"inputs up to {x.max():g} are taken as they are: if they are pixels, give scale={PIXEL}"
     generator = RngKey(0).stream(stream)
     held, rest = stratified_sample(y, test, count, generator)
     inner, outer = stratified_sample(y[rest], validation, count, generator)
     rows = dict(zip(SPLITS, (rest[outer], rest[inner], held), strict=True))
     lost = np.flatnonzero(np.bincount(y[rows["train"]], minlength=count) == 0)
     if len(lost):
-        raise FedreproError(
-            f"with {test} test and {validation} validation examples none of class "
-            f"'{names[lost[0]]}' is left for training: choose smaller numbers, or leave that class "
-            "out"
-        )
+        split = f"with {test} test and {validation} validation examples none of class"
+        fix = "choose smaller numbers, or leave that class out"
+        raise FedreproError(f"{split} '{names[lost[0]]}' is left for training: {fix}")
     return Arrays(
         x={split: x[index] for split, index in rows.items()},
         y={split: y[index] for split, index in rows.items()},
@@ -216,7 +198,7 @@ def split_by_class(
         shape=x.shape[1:],
         classes=names,
         kind=kind,
-        notes=tuple(notes),
+        notes=(*examples.notes, *([note] if scale == 1 and like_pixels else [])),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,9 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
             places = math.prod(layer.output(shape)[1:])
             matrices.append(LayerMatrix(names["weight"], names.get("bias"), kernel, places=places))
         elif names:
-            raise FedreproError(
-                f"layers of this {network.kind} network are not all fully connected layers or "
-                "convolutions, and only these have matrices: choose mlp, logistic or cnn"
-            )
+            said = f"layers of this {network.kind} network are not all fully connected layers or"
+            fix = "only these have matrices: choose mlp, logistic or cnn"
+            raise FedreproError(f"{said} convolutions, and {fix}")
     return tuple(matrices)
 
 
@@ -125,23 +125,16 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         linear = isinstance(part, torch.nn.Linear)
         rows = len(out) % TRIED if linear and out.dim() == 2 else len(out) - TRIED
         if rows or not (linear or out.dim() == 4):
-            raise FedreproError(
-                f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples: let "
-                "its first axis count examples, or take a method that averages or ensembles"
-            )
+            fix = "let its first axis count examples, or take a method that averages or ensembles"
+            said = f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples"
+            raise FedreproError(f"{said}: {fix}")
         kernel = None if linear else (part.in_channels, *part.kernel_size)
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
         found[weight] = LayerMatrix(weight, bias, kernel, linear, places)
 
-    hooks = [
-        part.register_forward_hook(partial(note, weight, bias))
-        for weight, bias, part in parts_with_matrices(network)
-    ]
-    try:
-        with torch.no_grad():
-            network.module.eval()
-            network.module(torch.zeros(TRIED, *network.shape))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with torch.no_grad(), ExitStack() as hooks:
+        for weight, bias, part in parts_with_matrices(network):
+            hooks.enter_context(part.register_forward_hook(partial(note, weight, bias)))
+        network.module.eval()
+        network.module(torch.zeros(TRIED, *network.shape))
     return tuple(found.values())

@@ -38,12 +38,6 @@ class Parameter:
     role: Literal["weight", "bias", "table", "spread"] = "weight"
     start: float = 0.0
 
-    @property
-    def fan_out(self) -> int:
-        """Return how many outputs each input of the layer acts on."""
-        places = math.prod(self.shape[2:])
-        return places * places * math.prod(self.shape[:2]) // self.fan_in
-
 
 class Noise(Protocol):
     """A source of random numbers for a training step of A models; each model draws its own."""

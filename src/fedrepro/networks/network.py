@@ -165,9 +165,8 @@ class Network:
         network = replace(self, layers=tuple(layers))
         shapes = {name: value.shape[1:] for name, value in tensors.items()}
         if shapes != network.shapes:
-            raise FedreproError(
-                f"tensors of shapes {shapes} are not those of one {self.kind} network"
-            )
+            said = f"tensors of shapes {shapes} are not those of one {self.kind} network"
+            raise FedreproError(said)
         return network
 
     @property
@@ -285,7 +284,8 @@ def _start(
         return generator.normal(0.0, weight_sd, shape).astype(np.float32)
     if role == "table":
         return generator.standard_normal(shape, np.float32)
-    fans = parameter.fan_in + parameter.fan_out
+    fan_out = math.prod(shape[2:]) * math.prod(shape) // parameter.fan_in
+    fans = parameter.fan_in + fan_out
     limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, shape).astype(np.float32)
 
@@ -296,10 +296,8 @@ def split(network: Network) -> tuple[Network, Network]:
     FedreproError says that the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
-        raise FedreproError(
-            f"the last layer of this {network.kind} network is not an affine map, so it cannot be "
-            "trained alone; train all layers"
-        )
+        said = f"the last layer of this {network.kind} network is not an affine map"
+        raise FedreproError(f"{said}, so it cannot be trained alone; train all layers")
     cut = len(network.layers) - 1
     while cut and isinstance(network.layers[cut - 1], Dropout):
         cut -= 1

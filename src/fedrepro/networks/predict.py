@@ -75,10 +75,7 @@ def draws_of(network: Network, tensors: Arrays, samples: int, rng: RngKey) -> di
 
 
 def probabilities(
-    network: Network,
-    tensors: Arrays,
-    weights: np.ndarray | None,
-    examples: Scaled,
+    network: Network, tensors: Arrays, weights: np.ndarray | None, examples: Scaled
 ) -> torch.Tensor:
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
@@ -92,11 +89,7 @@ def probabilities(
 
 
 def votes(
-    network: Network,
-    tensors: Arrays,
-    weights: np.ndarray | None,
-    examples: Scaled,
-    rng: RngKey,
+    network: Network, tensors: Arrays, weights: np.ndarray | None, examples: Scaled, rng: RngKey
 ) -> torch.Tensor:
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 

@@ -56,7 +56,12 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     if not isinstance(made, torch.nn.Module):
         kind = type(made).__name__
         raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
-    _require_trainable(model.name, made)
+    for key, value in made.named_parameters():
+        if isinstance(value, torch.nn.UninitializedParameter):
+            raise FedreproError(f"model '{model.name}': {key} has no shape yet, give its size")
+        if not value.requires_grad:
+            said = f"model '{model.name}': {key} is frozen (requires_grad=False)"
+            raise FedreproError(f"{said}, and here all are trained; make it a buffer")
     form = model.component.meta.get(STATE)
     if form is not None:
         made.load_state_dict(dict(form.fixed), strict=False)
@@ -141,9 +146,8 @@ class ModuleNetwork(Network):
                     own = self.of_one(held, x[model][:count])
                 except ValueError as error:
                     said = f"the module cannot train on {count} examples at once"
-                    raise FedreproError(
-                        f"{said} ({one_line(error)}): choose another batch_size"
-                    ) from error
+                    fix = "choose another batch_size"
+                    raise FedreproError(f"{said} ({one_line(error)}): {fix}") from error
             logits.append(torch.nn.functional.pad(own, (0, 0, 0, len(x[model]) - count)))
         out: torch.Tensor = torch.stack(logits)
         run.record(out)
@@ -181,19 +185,6 @@ class ModuleNetwork(Network):
         return {k: v.cpu().float().numpy().copy() for k, v in begun.items()}
 
 
-def _require_trainable(name: str, made: torch.nn.Module) -> None:
-    import torch
-
-    for key, value in made.named_parameters():
-        if isinstance(value, torch.nn.UninitializedParameter):
-            raise FedreproError(f"model '{name}': {key} has no shape yet, give its size")
-        if not value.requires_grad:
-            raise FedreproError(
-                f"model '{name}': {key} is frozen (requires_grad=False), and here all parameters "
-                "are trained; make it a buffer (register_buffer)"
-            )
-
-
 def _tried(
     name: str,
     make: Callable[[], torch.nn.Module],
@@ -228,10 +219,8 @@ def _tried(
         if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
             found = getattr(scores, "shape", None)
             form = f"a {type(scores).__name__}" if found is None else f"shape {tuple(found)}"
-            raise FedreproError(
-                f"model '{name}' gives {form} for {TRIED} examples of {classes} classes: let its "
-                "forward give logits, of shape (examples, classes)"
-            )
+            fix = f"{classes} classes: let its forward give logits, of shape (examples, classes)"
+            raise FedreproError(f"model '{name}' gives {form} for {TRIED} examples of {fix}")
         if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
             raise FedreproError(f"model '{name}' gives probabilities: leave out its last softmax")
         alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
@@ -239,22 +228,15 @@ def _tried(
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
     if x._version:  # PyTorch counts writes
-        raise FedreproError(
-            f"model '{name}' writes into its input, so that others would see other examples: let "
-            "it work on a copy, as in x = x - 0.5, and without inplace=True in its first layer"
-        )
+        raise FedreproError(f"model '{name}' writes into its input: let it work on a copy")
     after = dict(copied.named_buffers())
-    for key in (key for key, value in held.items() if after[key] is not value):
-        raise FedreproError(
-            f"model '{name}' assigns {key} another tensor in training, which is lost: change it in "
-            f"place, as in self.{key}.copy_(…)"
-        )
+    if lost := [key for key, value in held.items() if after[key] is not value]:
+        fix = f"change it in place, as in self.{lost[0]}.copy_(…)"
+        raise FedreproError(f"model '{name}' assigns {lost[0]} another tensor in training: {fix}")
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
     if not torch.allclose(scores, alone, NEAR, NEAR):
-        raise FedreproError(
-            f"model '{name}' gives an example other scores among others than alone, as BatchNorm "
-            "without running statistics does; take GroupNorm or LayerNorm"
-        )
+        said = f"model '{name}' gives an example other scores among others than alone"
+        raise FedreproError(f"{said}; take GroupNorm, LayerNorm or BatchNorm with statistics")
     outputs, products = zip(*sizes, strict=True)
     return ModuleNetwork(
         shape,

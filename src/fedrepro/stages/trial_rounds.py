@@ -203,7 +203,7 @@ class TrialRounds:
         state = self._settled(self.evaluator.made.init(clients, self.info, rng), "init")
         seconds, sent = time.perf_counter() - began, ledger.traffic
         counts = int(sent != Traffic()), sent, ledger.rejected
-        return Progress(0, state, [], seconds, ledger.seconds, [], *counts)
+        return Progress(0, state, [], seconds, ledger.spent.seconds, [], *counts)
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
         """Run the round after the progress `before`, evaluate if due; return the new progress."""
@@ -222,7 +222,7 @@ class TrialRounds:
             done=done,
             state=self._settled(new, "round", before.state),
             seconds=before.seconds + seconds,
-            client_seconds=before.client_seconds + ledger.seconds,
+            client_seconds=before.client_seconds + ledger.spent.seconds,
             each=[*before.each, seconds],
             exchanges=before.exchanges + report.exchanges,
             traffic=before.traffic + (report.traffic or evaluator.sent()),

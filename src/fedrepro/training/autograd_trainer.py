@@ -26,7 +26,6 @@ from fedrepro.training.minibatches import (
     Task,
     halves,
     kinds,
-    require_images,
     schedule,
 )
 from fedrepro.training.optimiser_steps import Layout, new_memory, optimiser_step
@@ -80,24 +79,18 @@ class AutogradTrainer:
         self.inner, self.outer = Layout(self.network.shapes), Layout(procedure.private)
         self.block = block_size(procedure, self.device, len(tasks), self._rows(tasks))
         self.block = 1 if self.settings.patience else self.block
-        if self.settings.augment != "none":
-            require_images(self.network)
         drawn = any(isinstance(layer, Variational) for layer in self.network.layers)
         if drawn or any(isinstance(term, GaussianPrior) for term in procedure.losses):
-            raise FedreproError(
-                "Bayesian layers train only in networks of these and ReLU, with no other terms in "
-                "the loss than Entropy and one GaussianPrior"
-            )
+            said = "Bayesian layers train only in networks of these and ReLU, with no other terms"
+            raise FedreproError(f"{said} in the loss than Entropy and one GaussianPrior")
 
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
         """Train models from `given` tensors in groups; yield their results."""
         if memory is not None:
-            raise FedreproError(
-                "an optimiser keeps its state between rounds in compiled steps alone: take device: "
-                "cpu, a network of fedrepro's layers, and terms of the loss that it knows"
-            )
+            said = "an optimiser keeps its state between rounds in compiled steps alone"
+            raise FedreproError(f"{said}: take device: cpu, and layers and terms of fedrepro")
         size, epochs = self.settings.batch_size, self.settings.epochs
         totals = np.array([task.total(size, epochs) for task in tasks])
         order = np.argsort(-totals, kind="stable")
@@ -105,11 +98,16 @@ class AutogradTrainer:
             chosen = order[at : at + self.block]
             self._begin([tasks[i] for i in chosen], chosen, given)
             stopping = EarlyStopping(tasks[order[at]], self.settings)
-            losses = self._all_steps(stopping)
+            losses, lost = list[np.ndarray](), np.zeros(len(chosen), bool)
+            for chunk in schedule(self.tasks, self.rows, epochs):
+                losses.append(self._steps(chunk, stopping))  # 0 after a model's end
+                lost |= ~np.isfinite(losses[-1]).all(0)
+                if lost.all() or stopping.over:
+                    break
             weights, private = self._views(self.flat)
             yield TrainedModels(
                 chosen,
-                losses,
+                np.concatenate(losses),
                 np.array([stopping.taken] if self.settings.patience else totals[chosen]),
                 torch.isfinite(self.flat).all(1).cpu().numpy(),
                 _arrays(weights) if self.device.type == "cpu" else weights,
@@ -147,16 +145,6 @@ class AutogradTrainer:
     def _views(self, flat: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         inner = self.inner.size
         return self.inner.views(flat[:, :inner]), self.outer.views(flat[:, inner:])
-
-    def _all_steps(self, stopping: EarlyStopping) -> np.ndarray:
-        """Train the group; return the losses (steps, models), 0 after a model's end."""
-        each, lost = [], np.zeros(len(self.tasks), bool)
-        for chunk in schedule(self.tasks, self.rows, self.settings.epochs):
-            each.append(self._steps(chunk, stopping))
-            lost |= ~np.isfinite(each[-1]).all(0)
-            if lost.all() or stopping.over:
-                break
-        return np.concatenate(each)
 
     def _steps(self, chunk: Chunk, stopping: EarlyStopping) -> np.ndarray:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
@@ -292,7 +280,7 @@ STRIDE = 0x9E3779B97F4A7C15  # of Weyl sequences: consecutive steps get seeds fa
 SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
-def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise | BlockNoise:
+def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
     """Return a source of random numbers, of one model on a CPU, on a GPU of those after it too."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
@@ -301,11 +289,14 @@ class ModelNoise:
     """Random numbers of one model's training steps on the CPU, independent for each step."""
 
     def __init__(self, task: Task, batch_size: int | None, device: torch.device) -> None:
-        self.task, self.batch_size = task, batch_size
+        self.task, self.batch_size, self.generator = task, batch_size, torch.Generator(device)
 
     def at(self, step: int) -> None:
         """Set the generator to training step `step`."""
-        key, inside = _key_of(self.task, step, self.batch_size)
+        epoch, inside = divmod(self.task.done + step, self.task.per_epoch(self.batch_size))
+        self.begin(self.task.rng.at(epoch=epoch).key(NOISE), inside)
+
+    def begin(self, key: int, inside: int) -> None:
         # the lowest of the counter's words counts within a step, the next one steps
         self.stream = np.random.Philox(key=key, counter=[0, inside, 0, 0])
 
@@ -319,19 +310,13 @@ class ModelNoise:
         return [int(seed) for seed in self.stream.random_raw(models)]
 
 
-class BlockNoise:
+class BlockNoise(ModelNoise):
     """Random numbers of training steps on a GPU, from one generator for all models together.
 
     A generator, and with it a kernel, for each model would take longer.
     """
 
-    def __init__(self, task: Task, batch_size: int | None, device: torch.device) -> None:
-        self.task, self.batch_size = task, batch_size
-        self.generator = torch.Generator(device)
-
-    def at(self, step: int) -> None:
-        """Set the generator to training step `step`."""
-        key, inside = _key_of(self.task, step, self.batch_size)
+    def begin(self, key: int, inside: int) -> None:
         self.generator.manual_seed((key + inside * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
@@ -341,11 +326,6 @@ class BlockNoise:
         device = self.generator.device
         drawn = torch.randint(2**62, (models,), generator=self.generator, device=device)
         return list(drawn.tolist())
-
-
-def _key_of(task: Task, step: int, batch_size: int | None) -> tuple[int, int]:
-    epoch, inside = divmod(task.done + step, task.per_epoch(batch_size))
-    return task.rng.at(epoch=epoch).key(NOISE), inside
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:

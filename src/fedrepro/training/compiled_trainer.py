@@ -36,7 +36,6 @@ from fedrepro.training.minibatches import (
     Task,
     kinds,
     normal_pairs,
-    require_images,
     visits,
 )
 from fedrepro.training.training_settings import (
@@ -63,8 +62,6 @@ class CompiledTrainer:
         self.layers = layers
         shapes = self.dense.shapes  # of a variational network the means, then the spreads
         spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
-        if procedure.settings.augment != "none":
-            require_images(network)
         self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
         self.size = self.rows.size
         indirect = self.drawn or layers.recurrent

@@ -17,16 +17,11 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.memory_layout import parts_of
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import (
-    InitialTensors,
-    Procedure,
-    Settings,
-    TrainedModels,
-)
+from fedrepro.training.training_settings import InitialTensors, Procedure, Settings, TrainedModels
 
 if TYPE_CHECKING:
     import torch
@@ -55,10 +50,8 @@ class Outcome:
         """Return these results, or raise FedreproError with client and trial of a bad model."""
         if not self.finite.all():
             rng = self.places[self.finite.argmin()]
-            raise FedreproError(
-                f"the loss of client {rng.client} in trial {rng.trial} is not finite; lower the "
-                "learning rate (lr), or check its inputs"
-            )
+            said = f"the loss of client {rng.client} in trial {rng.trial} is not finite"
+            raise FedreproError(f"{said}; lower the learning rate (lr), or check its inputs")
         return self
 
 
@@ -240,21 +233,19 @@ def _run(
 
 def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: bool) -> None:
     for rng in (task.rng for task in tasks if not len(task.rows)):
-        raise FedreproError(
-            f"client {rng.client} of trial {rng.trial} has no training examples; "
-            "use fewer clients or a partition with min_examples"
-        )
+        said = f"client {rng.client} of trial {rng.trial} has no training examples"
+        raise FedreproError(f"{said}; use fewer clients or a partition with min_examples")
     if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
-        raise FedreproError(
-            "clients that go on from round to round within an epoch, or with an optimiser that "
-            "remembers, cannot stop early; leave `patience` of the training at 0"
-        )
+        said = "clients whose training goes on from round to round cannot stop early"
+        raise FedreproError(f"{said}; leave `patience` of the training at 0")
+    network = procedure.network
+    if procedure.settings.augment != "none" and len(network.shape) != IMAGE:
+        said = f"augment~crop_flip moves images, but this {network.kind} network takes inputs of"
+        raise FedreproError(f"{said} shape {network.shape}; choose another model, or augment~none")
     if procedure.settings.batch_size is None:
         for term in (term for term in procedure.losses if not term.additive):
-            raise FedreproError(
-                f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
-                "it cannot be computed in pieces of all examples; give a batch_size"
-            )
+            said = f"the loss term {type(term).__name__} looks at a minibatch as a whole"
+            raise FedreproError(f"{said}; give a batch_size")
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:

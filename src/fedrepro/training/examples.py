@@ -97,14 +97,10 @@ class GeneratedExamples(Examples):
     def whole(self) -> Examples:
         """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
         everyone = self.population.train
-        size = int(everyone.ends[-1]) * self._form[0][0].nbytes
-        if size > MOST_BYTES:
-            raise FedreproError(
-                f"the examples of all {self.population.clients} clients are asked for at once, "
-                f"{size / 2**30:.1f} GiB: a method in rounds takes those of the clients that it "
-                "draws alone, so choose such a method, measured on other examples than `train`, or "
-                "fewer clients"
-            )
+        if int(everyone.ends[-1]) * self._form[0][0].nbytes > MOST_BYTES:
+            said = f"the examples of all {self.population.clients} clients are asked for at once"
+            fix = "choose a method in rounds, not measured on `train`, or fewer clients"
+            raise FedreproError(f"{said}: {fix}")
         return self._made(np.arange(len(everyone)), everyone.ends)
 
     @property

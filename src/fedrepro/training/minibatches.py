@@ -13,10 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import SHIFTS
-from fedrepro.networks.network import Network
 
 CHUNK_BYTES = 16 * 2**20
 VISITED_ROWS = 2**16
@@ -159,15 +157,6 @@ def kinds(key: np.ndarray, rows: np.ndarray) -> np.ndarray:
         bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         bits = bits ^ (bits >> np.uint64(31))
     return (bits % np.uint64(KINDS)).astype(np.int64)
-
-
-def require_images(network: Network) -> None:
-    """Raise FedreproError if a network's inputs are not images, which crops and flips need."""
-    if len(network.shape) != 3:
-        raise FedreproError(
-            f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
-            f"shape {network.shape}; choose a convolutional model, or augment~none"
-        )
 
 
 NOISE = "step-noise"

@@ -6,7 +6,6 @@ count from 0, as clients do.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.artifacts import one_line
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.data.user_data import input_checksum
 
 TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 
@@ -34,16 +34,12 @@ def checked_weights(
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
     for place, row in enumerate(rows):
         if len(row) != len(rows):
-            raise FedreproError(
-                f"{who} is not square: it has {len(rows)} rows, and that of node {place} has "
-                f"{len(row)} numbers"
-            )
+            found = f"{len(rows)} rows, and that of node {place} has {len(row)} numbers"
+            raise FedreproError(f"{who} is not square: it has {found}")
     weights = np.array(rows, np.float64)
     if len(weights) != clients:
-        raise FedreproError(
-            f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
-            "and a column for each client"
-        )
+        fix = f"there are {clients} clients: give it a row and a column for each"
+        raise FedreproError(f"{who} is for {len(weights)} nodes, and {fix}")
     sums, hears = weights.sum(1), weights > 0
     for fault in _faults(weights, sums, hears):
         raise FedreproError(f"{who}{fault}")
@@ -56,16 +52,16 @@ def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterato
         yield f" has {own}: weights are 0 or above"
     for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
         yield f": the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
-    apart = " is not strongly connected: nothing of node {} reaches node {}; give weights to "
+    apart = " is not strongly connected: nothing of node {} reaches node {}; add neighbours"
     for node in np.flatnonzero(steps_from(hears.T, 0) < 0):
-        yield apart.format(0, node) + "further neighbours"
+        yield apart.format(0, node)
     for node in np.flatnonzero(steps_from(hears, 0) < 0):
-        yield apart.format(node, 0) + "further neighbours"
-    if (length := period(weights)) > 1:
-        yield (
-            f" is periodic: what a node sends comes back after multiples of {length} rounds only, "
-            "so that beliefs never settle; add self-loops"
-        )
+        yield apart.format(node, 0)
+    power = hears.astype(np.float64)
+    for _ in range(2 * len(hears).bit_length()):  # W^k > 0 for some k < N² unless it is periodic
+        power = np.minimum(power @ power, 1.0)
+    if not power.all():
+        yield " is periodic, so that beliefs never settle: add self-loops"
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
@@ -80,28 +76,13 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
     return distances
 
 
-def period(weights: np.ndarray) -> int:
-    """Return the greatest common divisor of all cycles' lengths of a strongly connected W.
-
-    It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps from 0; averaging converges if it is 1.
-    Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
-    """
-    hears = weights > 0
-    steps = steps_from(hears, 0)
-    i, j = np.nonzero(hears)
-    return math.gcd(*np.abs(steps[i] + 1 - steps[j]).tolist())
-
-
-NAMED = 80  # letters of a token in a sentence
-
-
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check the mixing matrix W of a configured graph of N `clients`: float64 (N, N).
 
     W_ij is node i's weight for what node j sends; `rng` is the key of random graphs.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
-    return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
+    return checked_weights(weights, f"graph {shown(graph.token)}", clients)
 
 
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
@@ -127,8 +108,6 @@ def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 RULES = {"metropolis": metropolis, "uniform": uniform}
-
-
 COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 MB
 
 
@@ -209,18 +188,14 @@ def read_graph(path: Path) -> list[list[float]]:
         with warnings.catch_warnings(action="error"):
             rows: list[list[float]] = np.loadtxt(path, delimiter=",", ndmin=2).tolist()
     except (OSError, ValueError, UserWarning) as error:
-        raise FedreproError(
-            f"{path} is not a matrix ({one_line(error)}): write a line for each node, as 0.25,0.75"
-        ) from None
+        fix = "write a line for each node, as 0.25,0.75"
+        raise FedreproError(f"{path} is not a matrix ({one_line(error)}): {fix}") from None
     return rows
 
 
 def checksum_of_graph(path: Path) -> str:
     """Return "sha256:" and the checksum of a graph file, which identifies the file's content."""
-    try:
-        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
-    except OSError as error:
-        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.csv"))) or "none"
-        raise FedreproError(
-            f"{path} cannot be read ({error.strerror}); graphs there are {names}"
-        ) from None
+    if not path.exists():
+        known = [file.stem for file in path.parent.glob("*.csv")]
+        raise unknown("graph", path.stem, known, str(path.parent))
+    return input_checksum(path)

@@ -51,11 +51,6 @@ def _torch() -> str:
     return f"CUDA {torch.version.cuda}, GPUs: {', '.join(names) or 'none'}; CPU: {capability}"
 
 
-def _numpy() -> str:
-    extensions = import_module("numpy").show_config(mode="dicts")["SIMD Extensions"]
-    return f"takes {' '.join(extensions['baseline'] + extensions['found'])}"
-
-
 def _blas() -> str:
     import_module("scipy.linalg.blas")
     pools = import_module("threadpoolctl").threadpool_info()
@@ -72,7 +67,7 @@ def _numba() -> str:
     return f"{version}, compiles for {binding.get_host_cpu_name()}"
 
 
-LIBRARIES = {"torch": _torch, "numpy": _numpy, "BLAS": _blas, "Numba": _numba}
+LIBRARIES = {"torch": _torch, "BLAS": _blas, "Numba": _numba}
 
 
 def examine(say: Callable[[str], None]) -> int:

@@ -53,14 +53,5 @@ def refusal(lockfile: Path) -> str:
     return f"{holder} is at work in this folder: wait until it has ended, or stop it."
 
 
-def alive(pid: int) -> bool:
-    """Return whether a process with this number exists."""
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
-
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -51,19 +51,6 @@ class ByContent(UserProvidedCacheLocator):
 
 
 @contextmanager
-def kept_by_content() -> Iterator[None]:
-    """Let Numba cache what the `with` body compiles by `ByContent`, or else next to the source."""
-    config = numba_any.config
-    before = config.CACHE_LOCATOR_CLASSES
-    ours = f"{ByContent.__module__}.{ByContent.__name__}"
-    config.CACHE_LOCATOR_CLASSES = before or f"{ours},InTreeCacheLocator"
-    try:
-        yield
-    finally:
-        config.CACHE_LOCATOR_CLASSES = before
-
-
-@contextmanager
 def one_process(what: str) -> Iterator[None]:
     """Run the `with` body, which compiles `what`, in one process at a time, if locks work."""
     with ExitStack() as held:
@@ -76,11 +63,15 @@ def one_process(what: str) -> Iterator[None]:
 
 def cached(compiler: Any, function: Any) -> Any:
     """Compile by `compiler` (numba.njit or cfunc with options), cached if a folder is writable."""
+    config, ours = numba_any.config, f"{ByContent.__module__}.{ByContent.__name__}"
+    before = config.CACHE_LOCATOR_CLASSES
+    config.CACHE_LOCATOR_CLASSES = before or f"{ours},InTreeCacheLocator"  # or next to the source
     try:
-        with kept_by_content():
-            return compiler(cache=True)(function)
+        return compiler(cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's can be written
         return compiler()(function)
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
 
 
 @register(mutates_CFG=True, analysis_only=False)

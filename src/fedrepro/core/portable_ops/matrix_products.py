@@ -23,11 +23,7 @@ from numba.core import config
 from numba.extending import intrinsic, overload
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.compilation import (
-    OPTIONS,
-    cached,
-    one_process,
-)
+from fedrepro.core.portable_ops.compilation import OPTIONS, cached, one_process
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
 
 Array = np.ndarray[Any, Any]

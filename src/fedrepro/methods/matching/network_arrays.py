@@ -39,10 +39,8 @@ def networks_of(
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
-        raise FedreproError(
-            "units are matched by weights and biases here, and these networks have no biases: take "
-            "weight_matching, ot_fusion or c2m3"
-        )
+        said = "units are matched by weights and biases here, and these networks have no biases"
+        raise FedreproError(f"{said}: take weight_matching, ot_fusion or c2m3")
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
     networks: list[UnitArrays] = list(zip(*stacked, strict=True))
     for at, own in enumerate(widths or ()):  # the rest stands for no units

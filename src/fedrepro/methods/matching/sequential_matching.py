@@ -62,11 +62,7 @@ class Matching:
 
 
 def match(
-    layer: MatchedLayer,
-    rule: Rule,
-    visits: Ints,
-    past: Past | None = None,
-    step: int | None = None,
+    layer: MatchedLayer, rule: Rule, visits: Ints, past: Past | None = None, step: int | None = None
 ) -> Matching:
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
@@ -79,8 +75,7 @@ def match(
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(f"matching: weights of the model of client {client} are not finite")
-    everyone = np.arange(layer.clients)
-    if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
+    if visits.ndim != 2 or any(sorted(row) != [*range(layer.clients)] for row in visits.tolist()):
         raise FedreproError(f"matching: each pass must visit all {layer.clients} clients once")
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
         table = _Table(layer, rule, past, step)
@@ -190,11 +185,9 @@ class _Table:
         width, room = self.layer.widths[client], self.rule.width_cap - len(self.order)
         new = min(width, max(room, 1))  # above the cap one at a time
         if len(self.order) + new < width:
-            raise FedreproError(
-                f"matching: client {client} has {width} hidden units, but a width cap of "
-                f"{self.rule.width_cap} leaves room for {len(self.order) + new}; raise width_cap "
-                f"to {max(self.layer.widths)}"
-            )
+            cap = f"a width cap of {self.rule.width_cap} leaves room for {len(self.order) + new}"
+            said = f"client {client} has {width} hidden units, but {cap}"
+            raise FedreproError(f"matching: {said}; raise width_cap to {max(self.layer.widths)}")
         rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
         gains = self.sums.gains(client, self.order, counts)
         if self.step is None:
@@ -228,10 +221,8 @@ class Variances:
         if len(factors) in (1, 2):
             factors = (*[factors[0]] * max(depth - 1, 1), *[factors[-1]] * (depth > 1))
         elif len(factors) != depth:
-            raise FedreproError(
-                f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
-                "hidden layers; give one for each, the lowest first, or one for all"
-            )
+            said = f"sigma2_layers has {len(factors)} values, but the networks have {depth} hidden"
+            raise FedreproError(f"{said} layers; give one for each, the lowest first, or for all")
         noise = tuple(self.sigma2 * factor for factor in factors)
         if min(*noise, self.sigma02) < LEAST_VARIANCE:
             raise FedreproError("a variance of matching is too near to 0 to divide by; raise it")

@@ -84,9 +84,9 @@ def read_examples(
     """
     require_file(path)
     if path.suffix == ".csv":
-        data = read_csv_examples(path, "label", least=1, labelled=labelled)
+        data = read_csv_examples(path, "label", labelled)
     elif path.suffix == ".npz":
-        data = read_npz(path, least=1, labelled=labelled, channels="first")
+        data = read_npz(path, labelled, channels="first")
     else:
         raise FedreproError(f"{path} is neither .csv, with a column label, nor .npz, with x and y")
     each = data.x.shape[1:]

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
+from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Arrays, Examples
@@ -63,13 +64,9 @@ def gradients_at(
     import torch
     from torch.nn.functional import cross_entropy
 
-    from fedrepro.networks.layers import Pass
-
     if len({len(client_rows) for client_rows in rows}) > 1:
-        raise FedreproError(
-            "clients compute gradients together on equally many examples each: let them hold as "
-            "many as the smallest has (`with_subset`), or let them train for one step"
-        )
+        fix = "let them hold as many as the smallest has (`with_subset`), or train for one step"
+        raise FedreproError(f"clients compute gradients on equally many examples each: {fix}")
     index = torch.from_numpy(np.stack(rows)).to(examples.inputs.device)
     x, y = examples.gathered(index)
     layout = Layout(network.shapes)
@@ -92,8 +89,7 @@ def evaluated(
     count = len(next(iter(candidates.values())))
     models = [loaded({k: v[i] for k, v in candidates.items()}, examples) for i in range(count)]
     index = np.concatenate(rows)
-    right = torch.empty(len(models), len(index), dtype=torch.float64)
-    losses = torch.empty_like(right)
+    found = torch.empty(2, count, len(index), dtype=torch.float64)
     with torch.no_grad():
         for at in range(0, len(index), network.prediction_rows):
             part = slice(at, at + network.prediction_rows)
@@ -102,20 +98,14 @@ def evaluated(
             for i, model in enumerate(models):
                 logits = network.logits(model, x)
                 hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
-                for into, each in ((right, hits), (losses, lost)):
+                for into, each in zip(found, (hits, lost), strict=True):
                     into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
     sizes = np.array([len(client_rows) for client_rows in rows])
-    return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
-
-
-def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Average consecutive columns of `each` (m, N), in groups of `sizes`: (m, n), or NaN."""
-    means = np.full((len(each), len(sizes)), np.nan)
-    filled = sizes > 0
+    filled, means = sizes > 0, np.full((2, count, len(rows)), np.nan)
     if filled.any():  # an empty part would get the number after it
         starts = (np.cumsum(sizes) - sizes)[filled]
-        means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
-    return means
+        means[..., filled] = np.add.reduceat(found.numpy(), starts, axis=2) / sizes[filled]
+    return Evaluated(*means)
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
@@ -162,10 +152,6 @@ class CostCounter:
     @property
     def traffic(self) -> Traffic:
         return self.spent.traffic
-
-    @property
-    def seconds(self) -> float:
-        return self.spent.seconds
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

@@ -123,22 +123,7 @@ class Clients:
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
 
-    def train(
-        self,
-        start: dict[str, np.ndarray],
-        rng: RngKey,
-        *,
-        epochs: int,
-        chosen: Chosen = None,
-        lr: float | None = None,
-        steps: Sequence[int] | int | None = None,
-        terms: Terms = (),
-        private: Arrays | None = None,
-        reference: Arrays | None = None,
-        memory: Arrays | None = None,
-        done: int | None = None,
-        keep_gradients: bool = False,
-    ) -> Trained:
+    def train(self, start: dict[str, np.ndarray], rng: RngKey, **how: Any) -> Trained:
         """Train a model at each of the chosen clients from weights `start`; return all the models.
 
         A method must declare the need "rounds" or "client_training". Minibatches depend on (seed,
@@ -149,6 +134,7 @@ class Clients:
         Args:
             start: tensors (1, *shape), shared by all clients, or (chosen, *shape), one per client.
             rng: the random key of the round.
+            **how: any of the following; `epochs` is required.
             epochs: passes over the examples of each client.
             chosen: indices of clients that train, by default all.
             lr: learning rate, by default that of the settings.
@@ -160,11 +146,7 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        return self._fitted(
-            train, start, rng, epochs=epochs, chosen=chosen, lr=lr, steps=steps, done=done,
-            terms=terms, private=private, reference=reference, memory=memory,
-            keep_gradients=keep_gradients,
-        )  # fmt: skip
+        return self._fitted(train, start, rng, **how)
 
     def average(
         self, start: dict[str, np.ndarray], rng: RngKey, weights: Sequence[float], **how: Any
@@ -205,24 +187,21 @@ class Clients:
         rng: RngKey,
         *,
         hidden: Sequence[int] = (),
-        epochs: int,
-        patience: int = 0,
-        lr: float | None = None,
         weight_sd: float | None = None,
+        **how: Any,
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
-        ReLU; `hidden` are units of new hidden layers, below the new output layer. `patience` and
-        `weight_sd` are those of the settings, without augmentation; other arguments and needs are
-        as in `train`. The body is sent to clients, trained layers are sent back: float32 (J,
-        *shape), weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
+        ReLU; `hidden` are units of new hidden layers, below the new output layer. `weight_sd` and
+        `how` (epochs, lr, patience) are those of the settings, without augmentation; needs are as
+        in `train`. The body is sent to clients, trained layers are sent back: float32 (J, *shape),
+        weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
         """
         tasks = self._tasks(rng)
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
-        settings = replace(self.settings, epochs=epochs, patience=patience, augment="none")
-        settings = settings if lr is None else replace(settings, lr=lr)
+        settings = replace(self.settings, **{"patience": 0, **how, "augment": "none"})
         if weight_sd is not None:
             settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
         start = initial_weights(above, settings, [task.rng for task in tasks])
@@ -277,10 +256,8 @@ class Clients:
         """
         self._require("ask clients", "client_answers")
         if weights is None and not self.own:
-            raise FedreproError(
-                f"method '{self.method}' asks clients about models of their own, and they trained "
-                "none: say at which weights they are to answer"
-            )
+            said = f"method '{self.method}' asks clients about models of their own"
+            raise FedreproError(f"{said}, and they trained none: give `weights`")
         return self._answers(question, weights, chosen)
 
     def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
@@ -303,10 +280,8 @@ class Clients:
                 answer = question(self.network, loaded(model, watched), watched)
                 values = answer.values() if isinstance(answer, Mapping) else (answer, None)
                 if not all(isinstance(value, np.ndarray) for value in values):
-                    raise FedreproError(
-                        f"method '{self.method}': a client answers {shown(answer)}; let it return "
-                        "a dict of NumPy arrays"
-                    )
+                    said = f"method '{self.method}': a client answers {shown(answer)}"
+                    raise FedreproError(f"{said}; let it return a dict of NumPy arrays")
                 answers.append(answer)
                 read += sum(watched.reads)
         passes = read / max(1, sum(map(len, rows)))
@@ -336,10 +311,8 @@ class Clients:
 
     def _require(self, what: str, *needs: str) -> None:
         if not any(need in self.needs for need in needs):
-            raise FedreproError(
-                f"method '{self.method}' wants to {what}, and does not declare it: add "
-                f"{' or '.join(repr(need) for need in needs)} to its needs"
-            )
+            said = f"method '{self.method}' wants to {what}, and does not declare it"
+            raise FedreproError(f"{said}: add {' or '.join(map(repr, needs))} to its needs")
 
     def _tasks(
         self,
@@ -350,11 +323,8 @@ class Clients:
     ) -> list[Task]:
         self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
-            raise FedreproError(
-                "clients train in a round, or every round would have the same minibatches: hand "
-                "over the place that `round` was given, or before the first round rng.at(round=0, "
-                "call=1)"
-            )
+            fix = "pass the key that `round` was given, or before round 0 rng.at(round=0, call=1)"
+            raise FedreproError(f"clients train in a round, whose number draws minibatches: {fix}")
         members = self._members(chosen)
         counts = [steps] * len(members) if steps is None or isinstance(steps, int) else steps
         rng = rng if done is None else rng.at(round=-1)  # one order of minibatches over all rounds
@@ -415,10 +385,8 @@ class GraphNodes(Clients):
 
     def average(self, *args: object, **kwargs: object) -> Averaged:
         """Raise FedreproError: averaging over all nodes needs a server, which graphs lack."""
-        raise FedreproError(
-            f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
-            "none: train them, and take `mixed` of the result"
-        )
+        said = f"method '{self.method}' averages over all nodes, which takes a server"
+        raise FedreproError(f"{said}, and peers have none: train them, and take `mixed`")
 
     def _send(self, traffic: Traffic) -> None:
         """Ignore `traffic` to and from a server, which a graph does not have."""

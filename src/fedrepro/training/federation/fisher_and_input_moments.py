@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -224,10 +225,8 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
     if not any(isinstance(layer, Convolution2d) for layer in network.layers):
         return None
     if (parts := parts_of(network)) is None:
-        raise FedreproError(
-            "of this network's convolutions no moments are computed: let a ReLU follow each, and "
-            "affine layers all, or make it a torch.nn.Module"
-        )
+        fix = "let a ReLU follow each, and affine layers all, or make it a torch.nn.Module"
+        raise FedreproError(f"of this network's convolutions no moments are computed: {fix}")
     return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)))
 
 
@@ -370,19 +369,13 @@ def _run_module(
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own
 
-    hooks = [
-        part.register_forward_hook(partial(note, weight))
-        for weight, _, part in parts_with_matrices(network)
-    ]
     whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
     network.module.eval()
-    try:
+    with ExitStack() as hooks, suppress(_ReachedError):
+        for weight, _, part in parts_with_matrices(network):
+            hooks.enter_context(part.register_forward_hook(partial(note, weight)))
         return network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
-    except _ReachedError:
-        return x
-    finally:
-        for hook in hooks:
-            hook.remove()
+    return x
 
 
 def _errors(

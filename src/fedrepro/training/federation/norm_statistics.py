@@ -35,10 +35,10 @@ def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[s
 def require_norms(network: Network, who: str) -> None:
     """Raise FedreproError, naming the method `who`, unless the network has BatchNorm."""
     if not network.norms:
-        raise FedreproError(
-            f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
-            "keeps none: leave the rule out, or take a network with BatchNorm"
+        said = (
+            f"{who} has a rule for running statistics, and this {network.kind} network keeps none"
         )
+        raise FedreproError(f"{said}: leave the rule out, or take a network with BatchNorm")
 
 
 def running_statistics(
