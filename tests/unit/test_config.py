@@ -9,6 +9,7 @@ import yaml
 from synthetic import FILES as read_files
 from synthetic import plan, undrawn, workplace
 
+from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
@@ -23,6 +24,7 @@ from fedrepro.planning.config import (
     validated,
 )
 from fedrepro.planning.plan import Plan, require_frozen
+from fedrepro.stages.figures_and_pages import draw_board as board
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,13 +100,17 @@ def test_mappings_merge_and_a_missing_key_says_where():
         file.settings("f", "quick")
 
 
-def test_python_of_a_paper_that_fails_is_one_sentence(monkeypatch):
+def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
     def broken(paper):
         return {"paper": paper}["exhibits"]
 
     monkeypatch.setattr("fedrepro.planning.config.exhibits_of", broken)
-    with pytest.raises(FedreproError, match=r"\.py cannot be read \(KeyError: 'exhibits'\)"):
-        load_exhibits()
+    files = load_exhibits()
+    readable = {path.parent.name for path in ROOT.glob("src/fedrepro/papers/*/exhibits.yaml")}
+    assert set(files) == readable
+    for paper in files.unread:
+        with pytest.raises(FedreproError, match=r"\.py cannot be read \(KeyError: 'exhibits'\)"):
+            files[paper]
 
 
 def test_exhibits_as_yaml_say_the_same(tmp_path):
@@ -194,17 +200,51 @@ def test_who_asks_for_it_is_told():
             Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
 
 
-def test_a_file_that_cannot_be_read_is_told_of(tmp_path, monkeypatch):
-    own = tmp_path / "config/exhibits/mine.yaml"
-    own.mkdir(parents=True)
+SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
+
+
+@pytest.fixture
+def unread(tmp_path, monkeypatch):
+    """Files of one's own that cannot be read, one of them in the place of FedAvg's."""
+    (tmp_path / "config/exhibits").mkdir(parents=True)
+    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL.replace("headline: true, ", ""))
+    (tmp_path / "config/exhibits/fedavg.yaml").write_text("paper: [")
     monkeypatch.chdir(tmp_path)
+    return tmp_path / "config/exhibits/mine.yaml"
+
+
+def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys):
+    files = load_exhibits()
+    assert set(FILES) - set(files) == {"fedavg"}
+    assert set(files.unread) == {"fedavg", "mine"}
+    whole, made = plan(), Plan(Config(), files, "tiny")
+    assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
+    assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
+    made = Plan(Config(), files, "paper")
+    require_printed(made, "pfnm")
+    require_frozen(made, "arena")
+    told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
+    unread.with_name("fedavg.yaml").unlink()
+    files = load_exhibits()
+    for wanted in ("all", ["pfnm/figure-2a", "mine/one"]):
+        with pytest.raises(FedreproError, match=told):
+            Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
+    with pytest.raises(FedreproError, match=told):
+        board("mine/1", "tiny", unread.parent, unread.parent / "1")
+    assert main(["record", "mine/one"]) == 2
+    (unread.parents[1] / "config.yaml").write_text("seed: 0")
+    assert main(["exhibits"]) == 0
+    assert "exhibits of mine are left out: " in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
+    unread.write_text(SMALL)
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+    unread.unlink()
+    unread.mkdir()
     with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):
-        load_exhibits()
-    own.rmdir()
-    own.write_text("paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {drawing: [}\n")
-    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid YAML: .*line 5"):
-        load_exhibits()
-    load_exhibits(of=["pfnm/figure-2a"])  # a job reads its own paper alone
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
 
 
 @pytest.mark.usefixtures("workplace")

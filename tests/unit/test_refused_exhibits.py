@@ -97,6 +97,7 @@ RACES = [
     (race(rounds=[10, 20], training={}), "run for one number of rounds"),
     (method("pfnm", sigma2=[0.1, 1.0], choose="race"), "has no rounds"),
     (race(until=1.0), "less than 1"),
+    (race("server", until=0.9), "at rounds that test data decide"),
 ]
 
 DIGITS = {"dataset": {"name": "digits", "validation": 200}, "partition": {"name": "by_label"}}

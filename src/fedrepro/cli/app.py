@@ -106,8 +106,8 @@ def exhibits(
 
     if yaml:
         files = load_exhibits()  # without what `also` of the configuration adds
-        if yaml not in files:
-            raise unknown("paper", yaml, files)
+        if yaml not in (known := {**files, **files.unread}):
+            raise unknown("paper", yaml, known)
         print(files[yaml].as_yaml(), end="")
         return
     plan = planned(scale)

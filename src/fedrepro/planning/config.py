@@ -200,18 +200,28 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
+class Papers(dict[str, ExhibitFile]):
+    """The files that define figures and tables, by paper; access to an `unread` one raises."""
+
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
+        super().__init__(read)
+        self.unread = dict(unread)
+
+    def __missing__(self, paper: str) -> ExhibitFile:
+        raise self.unread.get(paper, KeyError(paper))
+
+
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
     """Read and validate config/config.yaml of the working folder, or the file `path`."""
     return validated(Config, load_yaml(path), str(path))
 
 
-def load_exhibits(
-    folder: Path | None = None, *, of: Collection[str] = ()
-) -> dict[str, ExhibitFile]:
+def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files in the working folder's config/exhibits replace the package's. With `folder` only YAML
-    files in it are read; with `of`, keys of exhibits (paper/name), only their papers are.
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
+    replace the package's. With `folder` only YAML files in it are read; with `of`, keys of exhibits
+    (paper/name), only their papers are.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
@@ -221,17 +231,19 @@ def load_exhibits(
     if not paths:
         raise FedreproError(f"no exhibit files in {folder or OWN_EXHIBITS}; {BEGIN}")
     read: dict[str, ExhibitFile] = {}
+    unread: dict[str, FedreproError] = {}
     for paper, path in paths.items():
         try:
             values = exhibits_of(paper) if path.suffix == ".py" else load_yaml(path)
-        except FedreproError:
-            raise
-        except Exception as error:  # of the paper's Python
-            raise FedreproError(f"{path} cannot be read ({type_and_message(error)})") from error
-        read[paper] = validated(ExhibitFile, values, str(path))
-        if read[paper].paper != paper:
-            raise FedreproError(f"{path}: paper must be '{paper}', not '{read[paper].paper}'")
-    return read
+            file = validated(ExhibitFile, values, str(path))
+            if file.paper != paper:
+                raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
+            read[paper] = file
+        except FedreproError as error:
+            unread[paper] = error
+        except Exception as error:  # of Python, which hides this paper alone
+            unread[paper] = FedreproError(f"{path} cannot be read ({type_and_message(error)})")
+    return Papers(read, unread)
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
+    TOGETHER,
     Case,
     ChoiceEntry,
     ComponentEntry,
@@ -196,7 +197,11 @@ def _exhibit_method(
     given, training = {**found.values, **entry.parameters}, {**found.training, **entry.training}
     label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
     if isinstance(listed, str):
-        grid = dict(item.meta["grid"])
+        if not (grid := dict(item.meta["grid"])):
+            raise FedreproError(
+                f"method '{item.name}' declares no settings for comparisons; leave out "
+                "settings: grid"
+            )
         # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
         for key, value in entry.parameters.items():
             several = isinstance(value, list | tuple)
@@ -261,7 +266,7 @@ def _exhibit_method(
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
     """Raise FedreproError if no rule selects a setting, or `show` names what `listed` lacks."""
-    name, choose = f"method '{measure.spec.name}'", measure.choose
+    name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
     for key in measure.show:
@@ -284,6 +289,12 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         raise FedreproError(
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"
+        )
+    if until is not None and choose.over not in TOGETHER:
+        raise FedreproError(
+            f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
+            f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
+            "over: half, compares them at the same rounds"
         )
     rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
     if measure.races and any(len(one) > 1 or None in one for one in rounds):
