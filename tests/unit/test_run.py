@@ -208,11 +208,7 @@ def snakemake(monkeypatch):
     return calls, ends
 
 
-def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedrepro.cli.app.find_spec", lambda name: None)
-    assert main(["start", str(tmp_path / "new")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Snakemake, which is not installed here: pip install 'fedrepro[workflow]'" in said
+def test_who_has_a_wheel_is_told_where_to_start(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for command in (["exhibits"], ["data", "list"]):
         assert main(command) == 2

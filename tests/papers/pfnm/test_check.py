@@ -153,9 +153,9 @@ def test_what_was_altered_is_what_differs(path, key, change, line):
             for key in sorted({*usual()} - {"seed", "widths", "it"})
         ),
         ("in_0", moved((0, 0, 0), np.nan), "not finite"),
-        ("in_1", lambda a: a[1:], "do not fit together"),
-        ("freqs", lambda a: a[:, 1:], "do not fit together"),
-        ("layer0_assign", lambda a: a[:, :3], "do not fit together"),
+        ("in_1", lambda a: a[1:], "no whole recording"),
+        ("freqs", lambda a: a[:, 1:], "no whole recording"),
+        ("layer0_assign", lambda a: a[:, :3], "no whole recording"),
         ("layer0_perms", lambda a: a * 0, "each pass must visit all 4 clients once"),
         ("sigma", lambda a: a * 0, "too near to 0 to divide by"),
         ("freqs", lambda a: a.astype(object), "allow_pickle=False"),
