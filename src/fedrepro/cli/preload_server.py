@@ -29,11 +29,12 @@ from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_us
 from fedrepro.core import plugins, provenance, source_digests
 from fedrepro.core.registry import KINDS, components
 
+STEPS = "fedrepro.training.compiled_steps"
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
     *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate")),
-    *("numba", "fedrepro.training.compiled_steps", "fedrepro.planning.config", "sklearn.datasets"),
+    *("numba", STEPS, "fedrepro.planning.config", "sklearn.datasets"),
     *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
@@ -156,6 +157,12 @@ def load(between: Callable[[], None] = lambda: None) -> None:
         if name == "numba" and name in sys.modules:
             # with the first function Numba reads all that it knows of types: most of a second
             sys.modules[name].njit("intp()")(lambda: 0)
+        if name == STEPS and name in sys.modules:
+            from fedrepro.core.portable_ops.compilation import load_compiled
+
+            load_compiled(
+                sys.modules[name].train_model
+            )  # each job would take a quarter of a second
         between()
     for kind in KINDS:
         components(kind)

@@ -74,6 +74,15 @@ def cached(compiler: Any, function: Any) -> Any:
         config.CACHE_LOCATOR_CLASSES = before
 
 
+def load_compiled(function: Any) -> None:
+    """Load all machine code of a Numba function that is in the cache, for forks of this process."""
+    with suppress(Exception):  # undocumented names
+        index, codegen = function._cache._cache_file._load_index(), function.targetctx.codegen()
+        for kinds, *_ in index:
+            if function._cache._index_key(kinds, codegen) in index:
+                function.compile(kinds)
+
+
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
     """A compiler pass of Numba that stops at LLVM code, for functions called by compiled ones."""
