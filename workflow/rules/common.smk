@@ -13,7 +13,13 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import preload_server, workflow_and_slurm
-from fedrepro.planning.config import SCALES, Config, load_exhibits, table_names, validated
+from fedrepro.planning.config import (
+    SCALES,
+    Config,
+    load_exhibits,
+    table_names,
+    validated,
+)
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
