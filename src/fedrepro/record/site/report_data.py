@@ -177,7 +177,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
         own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
         rows.append({**dict.fromkeys(PRINTED, ""), **value.cell, **own})
     boards = []
-    for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
+    for drawn in sorted((folder / name).glob("[1-9]*.groups.svg"), reverse=True):  # newest first
         base = str(drawn).removesuffix(".groups.svg")
         own = read_json(f"{base}.json", {"key": str, "files": dict, "board": dict})
         texts = (
