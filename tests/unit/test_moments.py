@@ -188,16 +188,16 @@ def test_a_layer_is_a_matrix_and_back(name):
 class Called(nn.Module):
     """One convolution, that `forward` calls in a way of its own."""
 
-    def __init__(self, classes, way):
+    def __init__(self, classes, way, layer):
         super().__init__()
-        self.conv, self.head, self.way = nn.Conv2d(1, 3, 3, padding=1), nn.Linear(3, classes), way
+        self.conv, self.head, self.way = layer(1, 3, 3, padding=1), nn.Linear(3, classes), way
 
     def forward(self, x):
         return self.head(self.way(self.conv, x).mean((2, 3)))
 
 
-def called(way):
-    network = network_of(model_of(lambda *_: Called(CLASSES, way)), (8, 8), CLASSES)
+def called(way, layer=nn.Conv2d):
+    network = network_of(model_of(lambda *_: Called(CLASSES, way, layer)), (8, 8), CLASSES)
     tensors = {k: torch.from_numpy(v) for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
     images = torch.rand(COUNT, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     images[:, :, :, 1:] = 0  # a pixel that is zero in all images has a moment of zero, no noise
@@ -214,13 +214,20 @@ def test_moments_of_a_convolution_are_those_of_patches():
     assert (found[wanted == 0] == 0).all()
 
 
+class Pads(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 1, 1, 1)))
+
+
 @pytest.mark.parametrize(
-    "way",
+    ("layer", "way", "why"),
     [
-        lambda conv, x: conv(x.repeat(2, 1, 1, 1))[: len(x)],
-        lambda conv, x: torch.stack([conv(one) for one in x]),
+        (nn.Conv2d, lambda conv, x: conv(x.repeat(2, 1, 1, 1))[: len(x)], "first axis count"),
+        (nn.Conv2d, lambda conv, x: torch.stack([conv(one) for one in x]), "first axis count"),
+        (nn.Conv2d, lambda conv, x: conv(input=x), "by position"),
+        (Pads, lambda conv, x: conv(x), "say how it pads"),
     ],
 )
-def test_calls_whose_inputs_are_not_seen_are_refused(way):
-    with pytest.raises(FedreproError, match=r"layer 'conv.weight' .*first axis count"):
-        called(way)
+def test_calls_whose_inputs_are_not_seen_are_refused(layer, way, why):
+    with pytest.raises(FedreproError, match=f"layer 'conv.weight' .*{why}"):
+        called(way, layer)

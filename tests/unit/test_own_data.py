@@ -211,5 +211,7 @@ def test_pixels_that_are_not_scaled_are_said_and_kept_with_the_data(tmp_path, ca
 def test_so_many_for_testing_and_validation_cannot_be(test, validation):
     with pytest.raises(FedreproError, match=re.escape(f"of 60 examples {test} cannot be")):
         split_by_class(examples(40, 20), test, validation)
+    with pytest.raises(FedreproError, match="all examples have the class"):
+        split_by_class(examples(40), 5)
     with pytest.raises(FedreproError, match="none of class 'class 1' is left for training"):
         split_by_class(examples(40, 1), 39)

@@ -176,6 +176,8 @@ def split_by_class(
     `scale` divides inputs, `stream` names the random numbers.
     """
     x, y, names, count = examples.x, examples.y, examples.classes, len(examples.classes)
+    if count < 2:
+        raise FedreproError(f"all examples have the class '{names[0]}': give examples of another")
     if not 0 < test < len(y) - validation:
         split = f"{test} cannot be for testing and {validation} for validation, with some left"
         raise FedreproError(f"of {len(y)} examples {split} for training: choose other numbers")

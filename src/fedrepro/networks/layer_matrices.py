@@ -115,6 +115,10 @@ def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, A
     ]
 
 
+def _convolved(part: Any, x: torch.Tensor) -> torch.Size:
+    return part._conv_forward(x, part.weight, part.bias).shape  # type: ignore[no-any-return]
+
+
 @lru_cache(32)
 def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
     import torch
@@ -128,6 +132,12 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             fix = "let its first axis count examples, or take a method that averages or ensembles"
             said = f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples"
             raise FedreproError(f"{said}: {fix}")
+        # of what the hook sees, by the layer's own padding
+        due = () if not given else out.shape if linear else _convolved(part, given[0])
+        if due != out.shape:
+            fix = "pass it one input by position and let its `padding` say how it pads"
+            said = f"layer '{weight}' gives {tuple(out.shape)}, not what its input and padding give"
+            raise FedreproError(f"{said}: {fix}, or take a method that averages or ensembles")
         kernel = None if linear else (part.in_channels, *part.kernel_size)
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
         found[weight] = LayerMatrix(weight, bias, kernel, linear, places)

@@ -338,12 +338,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
     tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
-    beside = standing if label != ground.board.line else None
+    against = standing if label != ground.board.line else None
     each_trial = ahead = None
     if standing:
         each_trial = ground.score_table(row.scenes, label, row.data, each_trial=True).mean()
         gaps = [ground.scores(s, label) - ground.scores(s, ground.board.line) for s in row.scenes]
-        ahead = sum(gap.mean() > 0 for gap in gaps) if beside else None
+        ahead = sum(gap.mean() > 0 for gap in gaps) if against else None
     place = {"starts": row.starts, "data": row.data, "class": row.method.kind}
     reached: dict[str, float | None] = {}
     for s, there in ground.entries.items():
@@ -359,8 +359,8 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "score_each_trial": each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
-        **_ends(f"above_{line}", beside, "above"),
-        **_ends(f"above_{line}_trials", beside, "above_trials", ENDS[1:]),
+        **_ends(f"above_{line}", against, "above"),
+        **_ends(f"above_{line}_trials", against, "above_trials", ENDS[1:]),
         "scenarios_above": ahead,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",

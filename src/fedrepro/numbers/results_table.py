@@ -248,6 +248,6 @@ def paired_verdict(differences: pd.DataFrame, metric: str, one: str, other: str)
     words = ("better", "worse") if better else ("larger", "smaller")
     return (
         f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, {words[1]} at "
-        f"{less}, and not told apart at {len(differences) - more - less} (95 % intervals of the "
+        f"{less}, and not separated at {len(differences) - more - less} (95 % intervals of the "
         "paired difference, each point by itself)"
     )

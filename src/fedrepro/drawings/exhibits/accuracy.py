@@ -369,9 +369,9 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         axes.annotate(f"{values[at]:g}", place, (0, 5), path_effects=halo, zorder=8, **look)
     left, right = axes.get_xlim()
     if lost:  # in the corner at the right, or if a line is there at the left
-        beside, below = (left * right) ** 0.5, low + 0.15 * (high - low)
+        middle, below = (left * right) ** 0.5, low + 0.15 * (high - low)
         points = (both for _, line in shown for both in zip(line.x, line.mean, strict=True))
-        taken = any(x > beside and low < y < below for x, y in points)
+        taken = any(x > middle and low < y < below for x, y in points)
         none = [Line2D([], [], linestyle="none")] * len(lost)
         room: dict[str, Any] = {"handlelength": 0, "handletextpad": 0, "borderaxespad": 0.2}
         room |= {"borderpad": 0.2, "labelspacing": 0.2, "frameon": True, "edgecolor": "none"}
