@@ -29,6 +29,7 @@ from fedrepro.methods.matching.pfnm_atoms import (
     popularity,
     reward_matrix,
 )
+from fedrepro.methods.matching.unit_permutations import best_columns
 
 LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
@@ -102,24 +103,6 @@ def useful_columns(rewards: Array, new: int) -> Ints:
     if new >= units:
         useful[: columns - new] = ~np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
     return np.flatnonzero(useful)
-
-
-def best_columns(rewards: Array) -> Ints:
-    """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
-
-    The last 16 of 52 bits are rounded away first, so that equal units tie.
-    """
-    # loaded here: planning lists the methods, and must not wait for SciPy
-    from scipy.optimize import linear_sum_assignment
-
-    bits = np.ascontiguousarray(rewards).view(np.int64)
-    rounded = ((bits + (1 << 15)) & (-1 << 16)).view(np.float64)
-    try:
-        columns: Ints = linear_sum_assignment(rounded, maximize=True)[1].astype(np.int64)
-    except ValueError:
-        why = "the clients' weights are too large for the variances given"
-        raise FedreproError(f"matching: a reward is not finite; {why}") from None
-    return columns
 
 
 class _Table:

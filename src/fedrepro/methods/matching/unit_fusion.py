@@ -7,15 +7,12 @@ has the same mass, and the common layer is a barycentre of given size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.methods.matching.network_arrays import UnitArrays, incoming, outgoing, strength
+from fedrepro.methods.matching.network_arrays import UnitArrays, strength
 from fedrepro.methods.matching.pfnm_atoms import Array, Ints
-
-if TYPE_CHECKING:
-    from fedrepro.methods.matching.unit_permutations import UnitSets
+from fedrepro.methods.matching.unit_permutations import UnitSets
 
 
 def fused(
@@ -35,8 +32,10 @@ def fused(
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
     for layer, width in enumerate(widths):
-        biases = [network[2 * layer + 1] for network in networks]
-        units = [np.vstack([incoming(w), b]).T for w, b in zip(ways, biases, strict=True)]
+        units = [
+            np.vstack([way.reshape(-1, way.shape[-1]), network[2 * layer + 1]]).T
+            for way, network in zip(ways, networks, strict=True)
+        ]
         ranked = [
             measure[np.argsort(-strength(network, layer), kind="stable")]
             for measure, network in zip(units, networks, strict=True)
@@ -46,7 +45,7 @@ def fused(
         blocks += [common[:, :-1].T.reshape(*ways[0].shape[:-1], width), common[:, -1]]
         above = [network[2 * layer + 2] for network in networks]
         ways = [
-            (plan.T @ outgoing(way)).reshape(width, *way.shape[1:])
+            (plan.T @ way.reshape(len(plan), -1)).reshape(width, *way.shape[1:])
             for plan, way in zip(plans, above, strict=True)
         ]
     top = sum(way * weight for way, weight in zip(ways, towards, strict=True))

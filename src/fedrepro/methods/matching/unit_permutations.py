@@ -10,13 +10,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedrepro.methods.matching.network_arrays import UnitArrays
+from fedrepro.core.errors import FedreproError
 from fedrepro.methods.matching.pfnm_atoms import Array, Ints
-from fedrepro.methods.matching.sequential_matching import best_columns
+
+if TYPE_CHECKING:
+    from fedrepro.methods.matching.network_arrays import UnitArrays
 
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
@@ -117,6 +119,24 @@ def chain(layers: int) -> UnitSets:
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
     )
     return UnitSets(tuple(uses), ((2 * layers, -1), (2 * layers + 1, -1)))
+
+
+def best_columns(rewards: Array) -> Ints:
+    """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
+
+    The last 16 of 52 bits are rounded away first, so that equal units tie.
+    """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.optimize import linear_sum_assignment
+
+    bits = np.ascontiguousarray(rewards).view(np.int64)
+    rounded = ((bits + (1 << 15)) & (-1 << 16)).view(np.float64)
+    try:
+        columns: Ints = linear_sum_assignment(rounded, maximize=True)[1].astype(np.int64)
+    except ValueError:
+        why = "the clients' weights are too large for the variances given"
+        raise FedreproError(f"matching: a reward is not finite; {why}") from None
+    return columns
 
 
 def align_units(

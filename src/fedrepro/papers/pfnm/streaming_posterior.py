@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching import sequential_matching
 from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
-from fedrepro.methods.matching.pfnm_atoms import Array, Atoms, Ints, MatchedLayer, Past, no_past
+from fedrepro.methods.matching.pfnm_atoms import Array, Atoms, Ints, MatchedLayer, Past
 from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ class Posterior:
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
     """Return the prior (`variances`), without atoms, for the shapes of clients' `networks`."""
-    inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
-    atoms = Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0)))
-    nothing = Past(atoms, np.empty((len(networks), 0), np.int64))
-    precision = np.full(classes, 1.0 / variances.sigma02)
-    layers = (nothing,) * hidden_layers(networks[0])
-    return Posterior(0, inputs, layers, variances.bias * precision, precision)
+    precision = np.full(len(networks[0][-1]), 1.0 / variances.sigma02)
+    layers = []
+    for towards in [0] * (hidden_layers(networks[0]) - 1) + [len(precision)]:  # classes
+        atoms = Atoms(np.empty((0, 0)), np.empty(0), *np.empty((2, 0, towards)))
+        layers.append(Past(atoms, np.empty((len(networks), 0), np.int64)))
+    bias = variances.bias * precision
+    return Posterior(0, networks[0][0].shape[0], tuple(layers), bias, precision)
 
 
 def update(
@@ -76,17 +77,13 @@ def update(
     step = before.step + 1
 
     def matched(layer: int, units: MatchedLayer) -> Matching:
-        order = orders[-1 - layer]
-        if step == 1 and crowd_first:
-            return match(units, rule, order)
         past = before.layers[layer]
-        if not past.members.size:
-            return match(units, rule, order, no_past(units), step)
         # the layer above has got more atoms: outgoing weights to these are zeros so far
         missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
         natural = np.pad(past.atoms.natural, ((0, 0), (0, missing)))
         padded = replace(past, atoms=replace(past.atoms, natural=natural))
-        return match(units, rule, order, padded, step)
+        by_crowd = step == 1 and crowd_first
+        return match(units, rule, orders[-1 - layer], padded, None if by_crowd else step)
 
     matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]
