@@ -76,8 +76,7 @@ def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
     ]
 
 
-ALONE_1 = component("local", "node 1 alone", node=1)
-ALONE_2 = component("local", "node 2 alone", node=2)
+ALONE = [component("local", f"node {node} alone", node=node) for node in (1, 2)]
 ON_A_GRAPH = both_nodes("variational_consensus")
 ALL_DATA = component("pooled", "all data", reference=True)
 
@@ -99,14 +98,13 @@ exhibits["table-accuracy"] = exhibit(
     caption="""Test accuracy in percent of nodes that train alone, of nodes on a graph by what they
         believe before and after they hear their neighbour, over the last five measured rounds, and
         of one that has all data. Means over trials, with one standard deviation.""",
-    methods=[ALONE_1, ALONE_2, *ON_A_GRAPH, ALL_DATA],
+    methods=[*ALONE, *ON_A_GRAPH, ALL_DATA],
     cases=FOUR_CASES,
     paper={"cases": {"iid": {"trials": 10}}},
-    quick=QUICK,
-    tiny=TINY,
+    **TWO_NODES["at"],
 )
 
-LEVEL_LINES = [with_changes(one, reference=True) for one in (ALONE_1, ALONE_2)]
+LEVEL_LINES = [with_changes(one, reference=True) for one in ALONE]
 OF_2 = """Test accuracy of both nodes as they exchange beliefs, before and after they hear each
     other; node 1 has the classes 0 to 7, node 2 has 8 and 9. Level lines are nodes alone, and one
     with all data. Lines are means over trials, bands one standard deviation."""
@@ -306,14 +304,13 @@ OF_1A = """Expected squared error of Bayesian prediction, and the variance that 
     predictions have, as samples come in. Node 1 sees the first coordinate alone, node 2 the second,
     the central node both. Means over repeats; the dotted line is the variance of noise."""
 OF_1B = "As figure 1a, with algorithm 1 on the graph of W = [[0.9, 0.1], [0.6, 0.4]]."
-ALONE: Entry = {"cooperation": "alone"}
 BELIEFS = component("regression_beliefs")
 CENTRAL = with_changes(BELIEFS, "central node", node=1, cooperation="central", reference=True)
 BY_SAMPLES: Entry = {"x_label": "samples of a node", "log": ["x"]}
 WITH_NOISE = {**BY_SAMPLES, "bound": 0.64}  # the variance of noise
 PANELS = [{"metric": one, **WITH_NOISE} for one in ("squared_error", "believed_variance")]
 for figure, title, caption, of_nodes in (
-    ("1a", "nodes alone", OF_1A, ALONE),
+    ("1a", "nodes alone", OF_1A, {"cooperation": "alone"}),
     ("1b", "nodes that cooperate", OF_1B, {}),
 ):
     exhibits[f"figure-{figure}"] = exhibit(

@@ -175,19 +175,16 @@ exhibits["cifar-feature-sizes"] = exhibit(
 )
 
 exhibits["ham10000-features"] = exhibit(
+    exhibits["cifar-feature-sizes"],
     dataset=t.HAM,
     title="Features of HAM10000",
     place="appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
         EfficientNet-Lite0, trained on ImageNet, and on those of the paper's own network.""",
-    parameters={"epsilon": 0.2},
     cases={
         "imagenet": {"label": "ImageNet features", "dataset": {"features": "lite0.size-64"}},
         "own": {"label": "own features"},
     },
-    methods=[component("pooled", "Global")],
-    paper={"trials": 5},
-    scales=["paper"],
 )
 
 BY_EXAMPLES = exhibit(

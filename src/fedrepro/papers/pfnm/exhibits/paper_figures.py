@@ -84,20 +84,23 @@ NOTES = [
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
-def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
+def add_panels(part: str, last_sentence: str = "", **changes: Any) -> None:
     """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
 
-    Panel b has Dirichlet class shares and the caption `split`; so has d. Panels c and d have colour
-    pictures, `changes`, and the caption `pictures`, in which {} becomes a or b.
+    Panels b and d have Dirichlet class shares, c and d colour pictures and `changes`. Captions say
+    so, and end with `last_sentence`.
     """
-    a = exhibits[f"{part}a"]
+    a, figure = exhibits[f"{part}a"], part.removeprefix("s-").replace("-", " ")
+    of = " of the supplement" if part.startswith("s-") else ""
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
     on_pictures = exhibit(a, PHOTOGRAPHS, exhibit(**changes))
-    for letter, base, caption, ending in (
-        ("b", a, split, "heterogeneous"),
-        ("c", on_pictures, pictures.format("a"), "colour pictures, homogeneous"),
-        ("d", on_pictures, pictures.format("b"), "colour pictures, heterogeneous"),
+    divided = "when each class is divided by a draw from Dirichlet(0.2)"
+    for letter, base, like, ending, differing in (
+        ("b", a, "a", "heterogeneous", divided),
+        ("c", on_pictures, "a", "colour pictures, homogeneous", "on colour pictures"),
+        ("d", on_pictures, "b", "colour pictures, heterogeneous", "on colour pictures"),
     ):
+        caption = f"As {figure}{like}{of}, {differing}. {last_sentence}"
         own = {"title": f"{title}{ending}", "place": f"{place}{letter}", "caption": caption}
         exhibits[f"{part}{letter}"] = panel = exhibit(base, own)
         if letter != "c":
@@ -120,10 +123,6 @@ def side_by_side(figure: int, **changes: Any) -> ExhibitData:
     )
 
 
-def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    return {"cases": {"c": {**changes}, "d": {**changes}}}
-
-
 PHOTOGRAPHS_AT: dict[str, ExhibitData] = {
     "paper": {"trials_of": {"KD": 1}},
     "quick": exhibit(SHAPES, trials_of={"KD": 3}),
@@ -140,17 +139,14 @@ exhibits["figure-2a"] = exhibit(
     caption=f"""Test accuracy and size of the global model against the number of clients J when each
         class is split evenly. {LINES_ARE_MEANS}""",
 )
-add_panels(
-    "figure-2",
-    f"""Test accuracy and size of the global model against the number of clients J when each class
-        is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}""",
-    f"As figure 2{{}}, on colour pictures. {LINES_ARE_MEANS}",
-    headline=False,
-    **PHOTOGRAPHS_AT,
+add_panels("figure-2", LINES_ARE_MEANS, headline=False, **PHOTOGRAPHS_AT)
+exhibits["figure-2b"] |= exhibit(
+    caption=f"""Test accuracy and size of the global model against the number of clients J when each
+        class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}""",
 )
 exhibits["figure-2"] = side_by_side(
     2,
-    **{scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
+    **{scale: {"cases": dict.fromkeys("cd", on)} for scale, on in PHOTOGRAPHS_AT.items()},
 )
 
 TINY_DEPTHS = depths(4, [1, 2])
@@ -169,16 +165,10 @@ exhibits["figure-3a"] = exhibit(
     quick={"trials_of": {"KD": 2}},
     tiny={"sweep": TINY_DEPTHS},
 )
-add_panels(
-    "figure-3",
-    f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
-    f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
-    paper=FEW_TRIALS,
-    scales=["paper"],
-)
+add_panels("figure-3", LINES_ARE_MEANS, paper=FEW_TRIALS, scales=["paper"])
 exhibits["figure-3"] = side_by_side(
     3,
-    paper={**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
+    paper={"cases": dict.fromkeys("cd", FEW_TRIALS), "trials_of": {"KD": 1}},
     scales=["paper"],
 )
 
@@ -304,13 +294,7 @@ exhibits["s-figure-4a"] = exhibit(
     quick=exhibit(sweep=clients(10), trials=3),
     tiny=exhibit(sweep=clients(4), methods=every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])),
 )
-add_panels(
-    "s-figure-4",
-    "As figure 4a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
-    "As figure 4{} of the supplement, on colour pictures.",
-    paper={"trials": 5},
-    scales=["paper"],
-)
+add_panels("s-figure-4", paper={"trials": 5}, scales=["paper"])
 
 exhibits["s-figure-5a"] = exhibit(
     drawing="heat-maps",
@@ -319,9 +303,4 @@ exhibits["s-figure-5a"] = exhibit(
     caption="Training accuracy and global model size for every σ² and number of clients.",
     methods=[pfnm_each(SIGMA2)],
 )
-add_panels(
-    "s-figure-5",
-    "As figure 5a of the supplement, when each class is divided by a draw from Dirichlet(0.2).",
-    "As figure 5{} of the supplement, on colour pictures.",
-    scales=["paper"],
-)
+add_panels("s-figure-5", scales=["paper"])
