@@ -91,7 +91,9 @@ def test_matching_is_what_the_literal_procedure_gives(
     found = match(layer, rule, visits)
     assert [list(a) for a in found.assignments] == expected.assignments
     assert list(found.counts) == expected.counts
-    means = np.hstack([found.atoms.uniform_mean, found.atoms.classed_mean])
+    atoms = found.atoms
+    uniform = atoms.natural / atoms.precision[:, None]
+    means = np.hstack([uniform, atoms.classed / atoms.classed_precision])
     np.testing.assert_allclose(means, expected.means, rtol=0, atol=1e-12)
 
 
@@ -109,7 +111,8 @@ def test_atoms_are_summed_from_their_members_without_residue():
     assert [len(m) for m in members] == list(found.counts)
     prior = layer.prior_mean / 10
     exact = [(prior + np.sum(m, axis=0)) / (0.1 + len(m)) for m in members]
-    np.testing.assert_allclose(found.atoms.uniform_mean, exact, rtol=1e-14, atol=0)
+    uniform = found.atoms.natural / found.atoms.precision[:, None]
+    np.testing.assert_allclose(uniform, exact, rtol=1e-14, atol=0)
 
 
 def test_past_the_width_cap_a_client_adds_one_atom_and_a_cap_of_the_width_is_not_refused():

@@ -71,14 +71,11 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) merges the clients' matrices (J, D, K) of a layer to one (D, K). Other
-    tensors are averaged by `share`.
+    layer(name, matrices) merges clients' matrices (J, D, K) to one; others are averaged by `share`.
     """
-    network = network_like(clients)
-    layers = layer_matrices(network)
+    layers = layer_matrices(network_like(clients))
     made = tensors_of_matrices(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
-    tensors = {name: value[None] for name, value in made.items()}
-    return mean_of_rest(clients, share, tensors)
+    return mean_of_rest(clients, share, {name: value[None] for name, value in made.items()})
 
 
 def mean_of_rest(
@@ -118,10 +115,9 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
         widths = max(clients.widths, key=clients.widths.count)
         members = np.flatnonzero([own == widths for own in clients.widths])
         spec = clients.model.component.spec({**clients.model.values, "hidden": widths})
-        shapes = network_of(spec, clients.shape, clients.classes).shapes
         own = {
             name: clients.tensors[name][(slice(None), *map(slice, shape))]
-            for name, shape in shapes.items()
+            for name, shape in network_of(spec, clients.shape, clients.classes).shapes.items()
         }
     else:
         return clients, info
@@ -246,8 +242,7 @@ def conjugate_gradients(
     """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
     `applied` is its left side, `residual` the right side minus applied(start). Stops after `steps`,
-    or when the residual is `tolerance` times as long as at first. Returns the solution and this
-    ratio.
+    or at a residual `tolerance` times as long as at first. Returns the solution and this ratio.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
@@ -308,6 +303,5 @@ def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
     """Return whether the clients' hidden layers together have `units` units each; None: True."""
-    client_widths = widths(clients.tensors)
-    each = zip(target_widths(clients, units), client_widths, strict=True)
+    each = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

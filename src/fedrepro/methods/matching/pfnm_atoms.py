@@ -139,14 +139,6 @@ class Atoms:
     classed: Array
     classed_precision: Array
 
-    @property
-    def uniform_mean(self) -> Array:
-        return self.natural / self.precision[:, None]
-
-    @property
-    def classed_mean(self) -> Array:
-        return self.classed / self.classed_precision
-
 
 @dataclass(frozen=True)
 class Past:

@@ -88,7 +88,10 @@ def match(
             table.seat(client)
         for client in visits.ravel().tolist():
             table.visit(client)
-        assignments, counts = table.result()
+        counts = table.counts[table.order]
+        numbers = np.empty(len(table.counts), np.int64)  # of the atoms, by slot
+        numbers[table.order] = np.arange(len(counts))
+        assignments = tuple(numbers[slots] for slots in table.slots)
         return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
 
 
@@ -150,12 +153,6 @@ class _Table:
         if not (stays and np.array_equal(new_slots[shared], old_slots[shared])):
             self.settled[:] = False
         self.settled[client] = True
-
-    def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return each client's atom per unit, and each atom's number of units, oldest first."""
-        atom = np.empty(len(self.counts), np.int64)
-        atom[self.order] = np.arange(len(self.order))
-        return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
         """Assign a client's units to atoms, in rows `slots`; `new` ones (bool) are ordered last."""
@@ -283,12 +280,13 @@ def match_down(
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """Build the global network from atoms of hidden layers, lowest first, and the output bias."""
-    blocks: list[Array] = [atoms[0].uniform_mean[:, :inputs].T]
-    for layer, units in enumerate(atoms):
-        mean, bias_column = units.uniform_mean, 0 if layer else inputs
-        above = units.classed_mean if layer == len(atoms) - 1 else mean[:, bias_column + 1 :]
-        blocks += [mean[:, bias_column], above]
-    return (*blocks, bias)
+    # posterior means: in the lowest layer of incoming weights first; of biases; of weights to atoms
+    means = [units.natural / units.precision[:, None] for units in atoms]
+    blocks: list[Array] = [means[0][:, :inputs].T]
+    for layer, mean in enumerate(means):
+        bias_column = 0 if layer else inputs
+        blocks += [mean[:, bias_column], mean[:, bias_column + 1 :]]
+    return (*blocks[:-1], atoms[-1].classed / atoms[-1].classed_precision, bias)
 
 
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:

@@ -63,8 +63,7 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
 
-    Layers with the same units, as behind a shortcut, are fused by one transport plan. Units are
-    compared by incoming weights.
+    Layers of the same units, as behind a shortcut, have one plan. Incoming weights are compared.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

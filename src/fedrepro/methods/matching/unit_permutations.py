@@ -27,8 +27,7 @@ class Use(NamedTuple):
     """An axis of a weight array along which a set of hidden units lies, `places` entries per unit.
 
     at: the array's index in the network; entries after the last unit's, such as a bias, stay in
-    place. counted: the array is compared when networks are matched. gives: True for a layer's
-    outputs, False for its inputs.
+    place. counted: networks are compared by the array. gives: units are outputs, not inputs, of it.
     """
 
     at: int
@@ -171,8 +170,7 @@ def fitted(
 ) -> UnitArrays:
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    Sets are permuted one at a time, in random order, each by a linear assignment problem, until no
-    permutation raises the agreement.
+    Sets are permuted one by one, in random order, by linear assignment, while the agreement rises.
     """
     while True:
         before = network
@@ -272,8 +270,7 @@ def _along(
         ]
 
     values = [agreement(networks, between(share), units) for share in ENDS]
-    slopes = np.polynomial.Polynomial.fit(ENDS, values, len(ENDS) - 1).deriv()
-    roots = slopes.roots()
+    roots = np.polynomial.Polynomial.fit(ENDS, values, len(ENDS) - 1).deriv().roots()
     inner = roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)]
     shares = [*ENDS, *inner]
     values += [agreement(networks, between(share), units) for share in inner]

@@ -3,8 +3,7 @@
 Tables whose names begin with "1-" are parts of arena/1, the most decisive first; each is recorded
 by itself. Those of arena/2 are made from them, and runs that no change affects are shared. `rounds`
 has equal data, partitions and models. docs/leaderboard.md says what is measured, how it is read,
-and every difference. arena/2 takes about 34 core-hours, 28 with the results of arena/1, and
-`rounds-2` takes 8.
+and every difference. arena/2 takes about 34 core-hours, 28 with results of arena/1; `rounds-2` 8.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhi
 
 # LeNet without biases, as in FedFisher's public code
 LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
-LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
 PERCEPTRON = component("mlp", hidden=[200, 200])
 WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
 
@@ -242,7 +240,7 @@ OF_2000 = with_changes(DIRICHLET_01, validation=2000)
 PARTS_1["1-cifar10-network"] = exhibit(
     title="A larger network on 20,000 images of CIFAR-10",
     dataset=component("cifar10", train=20000),
-    model=LARGER,
+    model=with_changes(LENET, channels=[32, 64], hidden=[512, 128]),
     training=AUGMENTED,
     methods=[*BOUNDS, *CHEAPER, *ENSEMBLES],
     cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": OF_2000}},

@@ -305,7 +305,6 @@ OF_1A = """Expected squared error of Bayesian prediction, and the variance that 
     the central node both. Means over repeats; the dotted line is the variance of noise."""
 OF_1B = "As figure 1a, with algorithm 1 on the graph of W = [[0.9, 0.1], [0.6, 0.4]]."
 BELIEFS = component("regression_beliefs")
-CENTRAL = with_changes(BELIEFS, "central node", node=1, cooperation="central", reference=True)
 BY_SAMPLES: Entry = {"x_label": "samples of a node", "log": ["x"]}
 WITH_NOISE = {**BY_SAMPLES, "bound": 0.64}  # the variance of noise
 PANELS = [{"metric": one, **WITH_NOISE} for one in ("squared_error", "believed_variance")]
@@ -321,7 +320,7 @@ for figure, title, caption, of_nodes in (
         trials=10,
         methods=[
             *(with_changes(BELIEFS, f"node {node}", node=node, **of_nodes) for node in (1, 2)),
-            CENTRAL,
+            with_changes(BELIEFS, "central node", node=1, cooperation="central", reference=True),
         ],
         quick={"parameters": {"repeats": 500, "steps": 200}, "trials": 5},
         tiny={"parameters": {"repeats": 50, "steps": 20}, "trials": 2},

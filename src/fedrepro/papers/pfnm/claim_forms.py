@@ -113,8 +113,7 @@ class Correlation(Form):
         ]
         trials = min(len(values) for pair in paired for values in pair)
         one, other = np.array([[np.mean(values) for values in pair] for pair in paired]).T
-        found = partial(correlation, one, other)
-        yield Statement(f"{exhibit}, all points", trials, found)
+        yield Statement(f"{exhibit}, all points", trials, partial(correlation, one, other))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class Posterior:
     """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
-    layers: atoms of each hidden layer, the lowest first. bias: mean of the output bias times its
-    precision, (K,).
+    layers: atoms by hidden layer, lowest first. bias: the output bias's mean times precision, (K,).
     """
 
     step: int

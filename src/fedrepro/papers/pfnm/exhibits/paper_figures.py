@@ -19,10 +19,7 @@ BOTH: dict[str, Entry] = {
 }
 # the panels of figures 2 and 3
 PANELS_AB: dict[str, Entry] = {"a": BOTH["homogeneous"], "b": BOTH["heterogeneous"]}
-PANELS = PANELS_AB | {
-    "c": {**BOTH["homogeneous"], **PHOTOGRAPHS},
-    "d": {**BOTH["heterogeneous"], **PHOTOGRAPHS},
-}
+PANELS = PANELS_AB | {c: PANELS_AB[a] | PHOTOGRAPHS for a, c in (("a", "c"), ("b", "d"))}
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
@@ -94,9 +91,8 @@ def add_panels(part: str, last_sentence: str = "", **changes: Any) -> None:
     of = " of the supplement" if part.startswith("s-") else ""
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
     on_pictures = exhibit(a, PHOTOGRAPHS, exhibit(**changes))
-    divided = "when each class is divided by a draw from Dirichlet(0.2)"
     for letter, base, like, ending, differing in (
-        ("b", a, "a", "heterogeneous", divided),
+        ("b", a, "a", "heterogeneous", "when each class is divided by a draw from Dirichlet(0.2)"),
         ("c", on_pictures, "a", "colour pictures, homogeneous", "on colour pictures"),
         ("d", on_pictures, "b", "colour pictures, heterogeneous", "on colour pictures"),
     ):
