@@ -261,9 +261,7 @@ class GlobalModel:
         return unstack(self.model, self.tensors, self.layers, self.widths)
 
 
-def _numbers(
-    tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
-) -> int:
+def _numbers(tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None) -> int:
     """Count parameters of m networks, `tensors` (m, *shape), without zeros that pad `widths`."""
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)

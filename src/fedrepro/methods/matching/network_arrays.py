@@ -146,8 +146,7 @@ class Traced:
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
         """Convert stacked weights, by name (J, *shape), to J networks: lists of float64 weights."""
-        arrays = [tensors[name].astype(np.float64) for name in self.names]
-        return list(zip(*arrays, strict=True))
+        return list(zip(*(tensors[name].astype(np.float64) for name in self.names), strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
         """Convert a network's arrays back to float32 tensors by name, (1, *shape)."""
@@ -228,8 +227,7 @@ FLATTENED = {"flatten", "view", "reshape"}
 def traced(network: ModuleNetwork, name: str) -> Traced:
     """Trace a torch module, called `name`, to find which axes of its tensors list the same units.
 
-    Raises:
-        FedreproError: the module cannot be traced, or has a layer whose units cannot be permuted.
+    Raises FedreproError if it cannot be traced, or has a layer whose units cannot be permuted.
     """
     import torch
     from torch.fx.passes.shape_prop import ShapeProp

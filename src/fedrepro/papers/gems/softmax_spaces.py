@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 BLOCK_FLOATS = 2**23  # numbers in memory at a time, of directions or of logits
 FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
+DIRECTIONS = "gems-directions"  # name of a client's random stream
 FIRST = 50  # fresh directions drawn at a time: most radii that fail, fail in the first
 DESCENTS = {"ball": (0.01, 1000), "ellipsoid": (0.001, 100_000)}  # step size, steps: authors' code
 BALL = np.ones((1, 1), np.float32)  # relative radii, all equal
@@ -163,9 +164,8 @@ class Softmax:
         the radii of both classes. So each example stays right up to a distance of its own, and the
         result is the distance that enough examples reach.
         """
-        squares = self.with_ones.astype(np.float64) ** 2
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
-        moved = squares @ shape**2  # of each logit: (n, K)
+        moved = self.with_ones.astype(np.float64) ** 2 @ shape**2  # of each logit: (n, K)
         true_class = np.arange(len(self.labels)), self.labels
         logits = self.logits.astype(np.float64)
         with np.errstate(invalid="ignore"):
@@ -250,12 +250,9 @@ class GoodEnough:
     def shared(self) -> list[RightWithin]:
         """Find for each client, along directions drawn once, where its examples are right."""
         return [
-            model.right_within(self._directions(j), self.search.points)
-            for j, model in enumerate(self.models)
+            model.right_within(rng.stream(DIRECTIONS), self.search.points)
+            for model, rng in zip(self.models, self.rngs, strict=True)
         ]
-
-    def _directions(self, client: int) -> np.random.Generator:
-        return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
         key = client, accuracy
@@ -264,7 +261,7 @@ class GoodEnough:
         return self.known[key]
 
     def _searched(self, client: int, accuracy: float) -> Radius:
-        model, rng = self.models[client], self._directions(client)
+        model, rng = self.models[client], self.rngs[client].stream(DIRECTIONS)
         if model.accuracy_of(model.centre) < accuracy:
             return Radius(0.0, empty=True)
         if self.radii == "proven":

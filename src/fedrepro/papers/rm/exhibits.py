@@ -36,7 +36,8 @@ BOTH_ONE_CLASS: Cases = {
     **FULL_ONE_CLASS,
     "half-one-class": {**OF_ONE_CLASS, **HALF_IID, "label": "C = 0.5, one class each"},
 }
-SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
+# SGD steps of iid clients on MNIST, in the first round and the last
+SCHEDULES: list[Entry] = [{"steps": 20, "last_steps": 20}, {"steps": 30, "last_steps": 10}]
 ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
 
 
@@ -56,16 +57,12 @@ def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
     return {"quick": version(4, 16, rounds=6, steps=5), "tiny": version(2, 8, rounds=2, steps=2)}
 
 
-def stepping(steps: dict[int, int]) -> list[Entry]:
-    return [{"steps": first, "last_steps": last} for first, last in steps.items()]
-
-
-def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
+def cells(schedules: list[Entry], *fixed: Entry) -> Cases:
     """Return rows of tables 1 to 3: all or half of the clients per round, iid or of one class each.
 
-    With iid clients methods in `fixed` race with schedules `steps`, {first round's: last round's}.
+    With iid clients the `schedules` of SGD steps of methods in `fixed` race.
     """
-    raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
+    raced = [with_changes(method, settings=schedules, choose="race") for method in fixed]
     return {
         "full-iid": {"label": "C = 1.0, iid", "methods": raced},
         **FULL_ONE_CLASS,
@@ -147,7 +144,7 @@ exhibits["curves-one-class"] = exhibit(
     caption="Test accuracy as rounds go by, of the runs of table-2-one-class.",
 )
 
-KEYWORD_CASES = cells({10: 10, 15: 5}, *TUNED)
+KEYWORD_CASES = cells([{"steps": 10, "last_steps": 10}, {"steps": 15, "last_steps": 5}], *TUNED)
 exhibits["table-3"] = exhibit(
     ALL_TUNED,
     KEYWORDS,
@@ -264,7 +261,7 @@ exhibits["schedules"] = exhibit(
     caption="""Accuracy in percent on the server's examples of iid clients by the SGD steps of the
         first round and the last. table-1 races them and stops one early; here none is stopped.""",
     methods=[
-        with_changes(method, settings=stepping(SCHEDULES), show=BY_STEPS["columns"])
+        with_changes(method, settings=SCHEDULES, show=BY_STEPS["columns"])
         for method in (FA, WD, RM)
     ],
     cases={"full-iid": {"label": "C = 1.0, iid"}, "half-iid": HALF_IID},

@@ -140,10 +140,8 @@ exhibits["figure-2b"] |= exhibit(
     caption=f"""Test accuracy and size of the global model against the number of clients J when each
         class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}""",
 )
-exhibits["figure-2"] = side_by_side(
-    2,
-    **{scale: {"cases": dict.fromkeys("cd", on)} for scale, on in PHOTOGRAPHS_AT.items()},
-)
+PANELS_CD_AT = {scale: {"cases": dict.fromkeys("cd", on)} for scale, on in PHOTOGRAPHS_AT.items()}
+exhibits["figure-2"] = side_by_side(2, **PANELS_CD_AT)
 
 TINY_DEPTHS = depths(4, [1, 2])
 FEW_TRIALS = exhibit(trials=6, trials_of={"KD": 1})
@@ -162,11 +160,8 @@ exhibits["figure-3a"] = exhibit(
     tiny={"sweep": TINY_DEPTHS},
 )
 add_panels("figure-3", LINES_ARE_MEANS, paper=FEW_TRIALS, scales=["paper"])
-exhibits["figure-3"] = side_by_side(
-    3,
-    paper={"cases": dict.fromkeys("cd", FEW_TRIALS), "trials_of": {"KD": 1}},
-    scales=["paper"],
-)
+FEW_IN_CD = {"cases": dict.fromkeys("cd", FEW_TRIALS), "trials_of": {"KD": 1}}
+exhibits["figure-3"] = side_by_side(3, paper=FEW_IN_CD, scales=["paper"])
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
