@@ -91,9 +91,8 @@ def test_matching_is_what_the_literal_procedure_gives(
     found = match(layer, rule, visits)
     assert [list(a) for a in found.assignments] == expected.assignments
     assert list(found.counts) == expected.counts
-    atoms = found.atoms
-    uniform = atoms.natural / atoms.precision[:, None]
-    means = np.hstack([uniform, atoms.classed / atoms.classed_precision])
+    natural, precision, classed, own = vars(found.atoms).values()
+    means = np.hstack([natural / precision[:, None], classed / own])
     np.testing.assert_allclose(means, expected.means, rtol=0, atol=1e-12)
 
 
@@ -104,13 +103,10 @@ def test_atoms_are_summed_from_their_members_without_residue():
     vectors[2] = vectors[2] * 1e7
     layer = layer_of(vectors, 0, shares=np.empty((5, 0)))
     found = match(layer, Rule(), np.array([rng.permutation(5) for _ in range(8)]))
-    members = [
-        [layer.uniform[j][u] for j in range(5) for u in np.flatnonzero(found.assignments[j] == i)]
-        for i in range(len(found.counts))
-    ]
+    units, atoms = np.concatenate(layer.uniform), np.concatenate(found.assignments)
+    members = [units[atoms == i] for i in range(len(found.counts))]
     assert [len(m) for m in members] == list(found.counts)
-    prior = layer.prior_mean / 10
-    exact = [(prior + np.sum(m, axis=0)) / (0.1 + len(m)) for m in members]
+    exact = [(layer.prior_mean / 10 + np.sum(m, axis=0)) / (0.1 + len(m)) for m in members]
     uniform = found.atoms.natural / found.atoms.precision[:, None]
     np.testing.assert_allclose(uniform, exact, rtol=1e-14, atol=0)
 

@@ -1,7 +1,7 @@
 """The leaderboards arena/1 and arena/2: what to do with models that clients have trained once.
 
 Tables whose names begin with "1-" are parts of arena/1, the most decisive first; each is recorded
-by itself. Those of arena/2 are made from them, and runs that no change affects are shared. `rounds`
+by itself. Tables of arena/2 are made from them; runs that no change affects are shared. `rounds`
 has equal data, partitions and models. docs/leaderboard.md says what is measured, how it is read,
 and every difference. arena/2 takes about 34 core-hours, 28 with results of arena/1; `rounds-2` 8.
 """
