@@ -1,7 +1,7 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
 A one-shot method or a control (a bound, such as pooled training) is a function of trained models. A
-method in rounds is a class, as `Federated`. A simulation is a function of parameters and an `rng`:
+method in rounds is a class, as `Federated`. A simulation takes parameters and an `rng` alone:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...

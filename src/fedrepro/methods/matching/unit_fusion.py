@@ -63,7 +63,7 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
 
-    Layers of the same units, as behind a shortcut, have one plan. Incoming weights are compared.
+    Layers of the same units, as behind a shortcut, have one plan of transport, by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

@@ -19,7 +19,7 @@ BOTH: dict[str, Entry] = {
 }
 # the panels of figures 2 and 3
 PANELS_AB: dict[str, Entry] = {"a": BOTH["homogeneous"], "b": BOTH["heterogeneous"]}
-PANELS = PANELS_AB | {c: PANELS_AB[a] | PHOTOGRAPHS for a, c in (("a", "c"), ("b", "d"))}
+PANELS = PANELS_AB | {to: PANELS_AB[of] | PHOTOGRAPHS for of, to in (("a", "c"), ("b", "d"))}
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
