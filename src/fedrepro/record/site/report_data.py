@@ -20,7 +20,7 @@ from fedrepro.drawings import tables
 from fedrepro.numbers.cost_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
 from fedrepro.numbers.verdicts.summary_sentences import resolve
@@ -65,9 +65,7 @@ class ExhibitView:
         """Return the core-hours that computing the figure or table took; nan if not recorded."""
         spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
         if not self.files.run:
-            timings = timings_of(self.about)
-            there = all(path.exists() for path in of_methods(timings))
-            spent = exhibit_seconds(timings) if there else None
+            spent = spent_by_stage(timings_of(self.about)).get("seconds")
         return sum(spent.values()) / 3600 if spent else math.nan
 
     @property
