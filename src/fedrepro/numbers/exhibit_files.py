@@ -58,11 +58,6 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
-def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that draws a figure's picture, or writes a table as html."""
-    return command(scale, exhibit.key, exhibit.suffix)
-
-
 def exhibit_metadata(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sources
 ) -> dict[str, Any]:
@@ -86,7 +81,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "key": exhibit.key,
         "scale": plan.scale,
-        "command": command_of(exhibit, plan.scale),
+        "command": command(plan.scale, exhibit.key, exhibit.suffix),
         "paper": {"name": file.paper, "title": file.title, "source": file.source},
         "title": settings.title,
         "place": settings.place,
@@ -107,12 +102,6 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         },
         **({"pairs": pairs} if pairs else {}),
     }
-
-
-def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return git revision and library versions that drew a figure, from its json `about`."""
-    drawing: Mapping[str, Any] = about.get("drawn", about)
-    return drawing
 
 
 def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.exhibit_files import ExhibitFiles, command_of, open_exhibit
+from fedrepro.numbers.exhibit_files import ExhibitFiles, command, open_exhibit
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.config import load_config, load_exhibits
@@ -112,7 +112,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
         if point is None or row["method"] not in methods:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
-                f"left out; draw it again with: {command_of(exhibit, scale)}"
+                f"left out; draw it again with: {command(scale, exhibit.key, exhibit.suffix)}"
             )
         scenario = point.scenario
         place = {

@@ -172,17 +172,14 @@ def with_pairs(
 
 
 def over_clients(
-    table: pa.Table, token: str, trials: int, where: str
+    frame: pd.DataFrame, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The means are of final values in the first `trials` trials of a run's metrics `table`. Raise
+    The means are of final values in the first `trials` trials of a run's tidy rows `frame`. Raise
     FedreproError if the method has no numbers of single clients.
     """
-    columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
-    frame: pd.DataFrame = table.select(columns).to_pandas()
-    frame = frame[frame["client"].notna() & frame["round"].isna()]
-    rows = of_setting(frame.assign(split=frame["split"].fillna("")), token, trials)
+    rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:
         raise FedreproError(
             f"{where}: {token} has no numbers of single clients, so it has no spread over them; "

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import drawn_of, open_exhibit, open_recorded
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
 
@@ -119,7 +119,7 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     notes = [] if ours == theirs else [differ]
     keys = ("seed", "trials", "components")
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
-    origins = ((*about["computed"], drawn_of(about)) for about in (mine, kept))
+    origins = ((*about["computed"], about.get("drawn", about)) for about in (mine, kept))
     now, then = (
         {f"{name} {version}" for made in side for name, version in made["versions"].items()}
         for side in origins

@@ -20,7 +20,6 @@ from fedrepro.core.paper_files import claims_file, exhibits_file
 from fedrepro.numbers.exhibit_files import (
     KEPT,
     ExhibitFiles,
-    drawn_of,
     open_exhibit,
     write_claims,
     write_files,
@@ -104,7 +103,8 @@ def read_drawn(
 
 def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     name = f"{about['key']} at scale {about['scale']}"
-    for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
+    drawn = ("drawn", about.get("drawn", about))  # an old json is of one origin
+    for what, origin in (drawn, *(("computed", origin) for origin in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
             yield (
                 f"{name} was {what} at git revision {origin['revision']}; commit first and make it "

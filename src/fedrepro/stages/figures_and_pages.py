@@ -21,7 +21,7 @@ from fedrepro.numbers.exhibit_files import (
     SUFFIXES,
     TIMES,
     ExhibitFiles,
-    command_of,
+    command,
     describe,
     exhibit_metadata,
     open_recorded,
@@ -179,7 +179,7 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
             f"config, of {', '.join(other) or 'all'}; compute it again with: "
-            f"{command_of(exhibit, scale)}"
+            f"{command(scale, exhibit.key, exhibit.suffix)}"
         )
 
 
