@@ -58,23 +58,21 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
-def exhibit_metadata(
-    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sources
-) -> dict[str, Any]:
-    """Return the content of an exhibit's json; `file` is the paper's configuration."""
+def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
+    """Return the content of an exhibit's json."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
-        **describe(exhibit, plan, file),
-        "data": _data(exhibit, file, sources),
+        **describe(exhibit, plan),
+        "data": _data(exhibit, plan.files[exhibit.paper], sources),
         "components": _components(exhibit, all_sources),
         "computed": origins(all_sources),
         "timings": plan.pieces(exhibit),
     }
 
 
-def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
+def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
     """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
-    settings, sources = exhibit.settings, loaded_source()
+    settings, sources, file = exhibit.settings, loaded_source(), plan.files[exhibit.paper]
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",

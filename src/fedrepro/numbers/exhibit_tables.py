@@ -70,21 +70,17 @@ class Summary(NamedTuple):
     choice: pd.DataFrame
 
 
-class Metrics(NamedTuple):
-    """The metrics of a run (`rows`, one per measurement), and the provenance of each file read."""
+def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Read a run's metrics, a row each, from files of different trials; also files' provenance.
 
-    rows: pa.Table
-    sources: list[dict[str, Any]]
-
-
-def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read a run's metrics from files of different trials; parameters that files lack are null."""
+    Parameters that some files lack are null there.
+    """
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
     bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
-    return Metrics(rows, [read_provenance(table) for table in tables])
+    return rows, [read_provenance(table) for table in tables]
 
 
 def summarise(
@@ -232,9 +228,9 @@ def candidates(
 
     `rows` are their measurements, `measure` has the rule. `where` names the point in errors.
     """
-    race, choice = measure.measured(list(rows)).race, measure.choose
-    half = choice is not None and choice.over == "half"
-    last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
+    race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
+    if choice and choice.over == "half":
+        last = _shared_rounds(rows.values(), choice)
     by_setting = {}
     for setting, judged in rows.items():
         series = by_metric(judged[is_final(judged)], setting.token, trials, where)

@@ -173,13 +173,11 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     if not match or not first:
         raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
-    other = second.groupdict() if second else None
-    if other:
-        side["cell"] = side["cell"] or other["cell"]
-        if not other["metric"]:
-            other |= {key: side[key] for key in ("metric", "split")}
+    other = second.groupdict() if second else side
+    side["cell"] = side["cell"] or other["cell"]
     rows = _rows(asked, record, side)
-    if other:
+    if second:
+        other |= {} if other["metric"] else {key: side[key] for key in ("metric", "split")}
         others = _rows(asked, record, other)
         if len(rows) != len(others):
             raise _wrong(asked, "compares methods that are not at the same places")

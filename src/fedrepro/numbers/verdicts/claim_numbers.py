@@ -17,12 +17,11 @@ from fedrepro.numbers.exhibit_tables import NUMBERS
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
 from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
-from fedrepro.planning.figure_interface import Strict
+from fedrepro.planning.figure_interface import CASE, ROUND, Strict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CASE, ROUND = "case", "round"
 NOT_PLACES = (*NUMBERS, ROUND, *PAIRING, CLIENTS_SD)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 

@@ -20,7 +20,7 @@ from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, by_reading, standing
+from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, standing
 from fedrepro.record.site.report_data import BoardView
 
 Row = Mapping[str, str]
@@ -147,7 +147,9 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
     A check is a row of claims.csv. If all meanings have equal verdicts, the only key is "".
     """
-    readings = by_reading(checks)
+    readings: dict[str, list[Row]] = {}
+    for row in checks:
+        readings.setdefault(row["reading"], []).append(row)
     wholes = {
         name: whole_verdict(row["check_verdict"] for row in rows) for name, rows in readings.items()
     }
