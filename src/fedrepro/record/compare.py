@@ -22,14 +22,13 @@ class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
-    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, the
-    difference in combined standard errors; `where`, method and swept parameters in words. A number
-    that is missing or unknown is nan. notes: sentences on causes of differences other than chance.
+    and `recorded`; `difference` of the means; `errors`, the difference in combined standard errors;
+    `where`, method and swept parameters in words. A number that is missing or unknown is nan.
+    notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
     verdict: str
-    same_bytes: bool
     notes: list[str]
 
 
@@ -46,17 +45,15 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
             f"recorded are {', '.join(known) or 'none'}"
         )
     kept = open_recorded(recorded / scale, key, scale)
-    same_bytes = mine.read(".csv") == kept.read(".csv")
-    rows = differences(mine.table(".csv"), kept.table(".csv"))
-    verdict = _verdict(key, rows, same_bytes)
-    return Comparison(rows, verdict, same_bytes, _notes(mine.about, kept.about))
+    rows = _differences(mine.table(".csv"), kept.table(".csv"))
+    verdict = _verdict(key, rows, mine.read(".csv") == kept.read(".csv"))
+    return Comparison(rows, verdict, _notes(mine.about, kept.about))
 
 
-def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
+def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Return the `rows` of a `Comparison` of two csv tables of results, ordered as `theirs`.
 
-    A table has mean, sd and trials in a row for each combination of swept parameters, method,
-    metric and split. FedreproError is raised if the tables vary different parameters.
+    FedreproError is raised if the tables vary different parameters.
     """
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
@@ -77,8 +74,6 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     columns = {
         "ours": mine["mean"],
         "recorded": kept["mean"],
-        "setting": mine["setting"].fillna(""),
-        "recorded_setting": kept["setting"].fillna(""),
         "difference": difference,
         "errors": (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0),
     }

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -119,18 +119,8 @@ def _told(asked: RecordQuery, record: Path) -> str:
     return NUMBER.sub(lambda _: next(texts), asked.text)
 
 
-def _table(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Table:
-    path = record / asked.file
-    path = path.with_name(f"{exhibit}.csv") if exhibit else path
-    if not path.exists():
-        raise FedreproError(
-            f"the sentence with '{asked.question}' asks for {path}, which is missing"
-        )
-    return _parsed(path.read_text(encoding="utf-8"))
-
-
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> Table:
+def _table(text: str) -> Table:
     by_metric: dict[str, list[Cells]] = {}
     for row in read_csv(text).to_dict("records"):
         cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
@@ -208,8 +198,13 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
     """Return the recorded results that one side of a question asks for, by its parts."""
-    table = _table(asked, record, side["exhibit"])
-    name = side["exhibit"] or PurePath(asked.file).stem
+    path = record / asked.file
+    path = path.with_name(f"{side['exhibit']}.csv") if side["exhibit"] else path
+    if not path.exists():
+        raise FedreproError(
+            f"the sentence with '{asked.question}' asks for {path}, which is missing"
+        )
+    table, name = _table(path.read_text(encoding="utf-8")), path.stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
     column, claims = "printed" if ".printed" in name else "mean", name == "claims"
     if "" in table:
