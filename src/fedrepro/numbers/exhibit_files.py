@@ -244,10 +244,8 @@ class ExhibitFiles:
         """Read the results of the figure or table, with measured times as further rows, if any."""
         import pandas as pd
 
-        numbers = self.table(".csv")
-        if TIMES not in self.suffixes:
-            return numbers
-        return pd.concat([numbers, self.table(TIMES)], ignore_index=True)
+        times = [self.table(TIMES)] if TIMES in self.suffixes else []
+        return pd.concat([self.table(".csv"), *times], ignore_index=True)
 
     @property
     def metrics(self) -> pd.DataFrame:

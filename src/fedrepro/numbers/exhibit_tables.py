@@ -42,8 +42,7 @@ from fedrepro.numbers.trial_statistics import (
     with_pairs,
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
-from fedrepro.planning.figure_interface import CASE
-from fedrepro.planning.figure_interface import ROUND as ROUND
+from fedrepro.planning.figure_interface import CASE, ROUND
 from fedrepro.planning.plan import Exhibit, Run
 
 if TYPE_CHECKING:
@@ -71,10 +70,7 @@ class Summary(NamedTuple):
 
 
 def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Read a run's metrics, a row each, from files of different trials; also files' provenance.
-
-    Parameters that some files lack are null there.
-    """
+    """Return a run's metrics, null where a file lacks a parameter, and each file's provenance."""
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]

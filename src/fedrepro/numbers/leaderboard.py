@@ -354,12 +354,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "group": standing and standing.group,
         "method": label,
         "computed": row.method.computed,
-        **_ends("score", standing, "score"),
+        **_ends("score", standing and standing.score),
         "score_each_trial": each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
-        **_ends(f"above_{line}", against, "above"),
-        **_ends(f"above_{line}_trials", against, "above_trials", ENDS[1:]),
+        **_ends(f"above_{line}", against and against.above),
+        **_ends(f"above_{line}_trials", against and against.above_trials, ENDS[1:]),
         "scenarios_above": ahead,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",
@@ -379,10 +379,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     }
 
 
-def _ends(
-    name: str, of: object, estimate: str, ends: Sequence[str] = ENDS
-) -> dict[str, float | None]:
-    found = getattr(of, estimate, None)
+def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, float | None]:
     return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ends}
 
 

@@ -16,11 +16,11 @@ from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import ExhibitFiles, command, open_exhibit
-from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
+from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.verdicts.claim_numbers import by_trial
 from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.figure_interface import ROUND, final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan
 
@@ -100,10 +100,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values in a figure's csv, each with its data set, partition and model.
-
-    `scale` is the size of its experiments, such as quick. Raise FedreproError if it is outdated.
-    """
+    """Return the final values in a figure's csv with their scenarios; refuse an outdated csv."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     for row in final(files.table(".csv")).to_dict("records"):

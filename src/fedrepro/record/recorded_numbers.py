@@ -36,9 +36,10 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.exhibit_tables import ROUND, read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
+from fedrepro.planning.figure_interface import ROUND
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?:\.\./)*reports/record/"

@@ -174,8 +174,7 @@ def resolve(
         return fields
 
     def place(one: Row) -> dict[str, str]:
-        own = {k: text for k, text in one.items() if k not in NO_PLACE}
-        return own | {"": one["split"], "metric": one["metric"]}
+        return {k: text for k, text in one.items() if k not in NO_PLACE or k in ("metric", "split")}
 
     # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
