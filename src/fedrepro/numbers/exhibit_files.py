@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import (
@@ -40,9 +42,6 @@ from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
@@ -242,16 +241,12 @@ class ExhibitFiles:
     @property
     def numbers(self) -> pd.DataFrame:
         """Read the results of the figure or table, with measured times as further rows, if any."""
-        import pandas as pd
-
         times = [self.table(TIMES)] if TIMES in self.suffixes else []
         return pd.concat([self.table(".csv"), *times], ignore_index=True)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """Return all measurements, a row each, with columns for trial, method, round and value."""
-        import pandas as pd
-
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 

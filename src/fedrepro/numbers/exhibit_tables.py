@@ -13,10 +13,12 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
@@ -45,9 +47,6 @@ from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.figure_interface import CASE, ROUND
 from fedrepro.planning.plan import Exhibit, Run
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 CHOICE = (
@@ -71,8 +70,6 @@ class Summary(NamedTuple):
 
 def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
     """Return a run's metrics, null where a file lacks a parameter, and each file's provenance."""
-    import pyarrow as pa
-
     tables = [read_table(path, "metrics") for path in files]
     bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
@@ -185,9 +182,6 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     """Join the metrics of a figure's runs, in the trials that it uses, each measurement once."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
@@ -14,9 +16,6 @@ from fedrepro.core.params import comparable_text
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.jobs import TIMINGS, folders_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 FIRST = 1  # rounds that are left out of times: they also prepare memory
@@ -55,7 +54,7 @@ def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
     """Return {method with parameter values as text: mean seconds of a trial in each table}."""
     means: dict[str, list[float]] = {}
-    for path in timings:
+    for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
         for token, seconds in frame.groupby("method", sort=False)["seconds"]:
             means.setdefault(str(token), []).append(statistics.mean(seconds.tolist()))
@@ -70,8 +69,6 @@ def times_of(
     `overhead` is how much longer rounds take than those of the figure's first method, in percent.
     `files` are the metrics of each run.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         plain: float | None = None
@@ -94,8 +91,6 @@ def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
     """Return server and client seconds by trial, as csv rows, for settings in `numbers` (a csv)."""
-    import pandas as pd
-
     chosen = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")

@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
 from fedrepro.planning.exhibit import Pair
 from fedrepro.planning.figure_interface import ROUND
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"

@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedrepro.numbers.verdicts import printed_verdicts as printed
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
 from fedrepro.planning.figure_interface import final, select_series
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Row = Mapping[str, str]
-Exhibits = Callable[[str], "pd.DataFrame | None"]
+Exhibits = Callable[[str], pd.DataFrame | None]
 Claims = Sequence[Sequence[Row]]  # of each claim the rows of its checks
 ANOTHER = "another set-up"
 NO_PLACE = ("exhibit", *printed.PRINTED)  # the columns of a row that do not tell its place
