@@ -22,13 +22,14 @@ class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
-    and `recorded`; `difference` of the means; `errors`, the difference in combined standard errors;
-    `where`, method and swept parameters in words. A number that is missing or unknown is nan.
-    notes: sentences on causes of differences other than chance.
+    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, the
+    difference in combined standard errors; `where`, method and swept parameters in words. A number
+    that is missing or unknown is nan. notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
     verdict: str
+    same_bytes: bool
     notes: list[str]
 
 
@@ -45,9 +46,10 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
             f"recorded are {', '.join(known) or 'none'}"
         )
     kept = open_recorded(recorded / scale, key, scale)
+    same_bytes = mine.read(".csv") == kept.read(".csv")
     rows = _differences(mine.table(".csv"), kept.table(".csv"))
-    verdict = _verdict(key, rows, mine.read(".csv") == kept.read(".csv"))
-    return Comparison(rows, verdict, _notes(mine.about, kept.about))
+    verdict = _verdict(key, rows, same_bytes)
+    return Comparison(rows, verdict, same_bytes, _notes(mine.about, kept.about))
 
 
 def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
@@ -74,6 +76,8 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     columns = {
         "ours": mine["mean"],
         "recorded": kept["mean"],
+        "setting": mine["setting"].fillna(""),
+        "recorded_setting": kept["setting"].fillna(""),
         "difference": difference,
         "errors": (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0),
     }
