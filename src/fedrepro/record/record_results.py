@@ -123,12 +123,13 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
     timings = timings_of(about, Path(files.base).parents[len(Path(key).parts) + 1])
-    spent = {"seconds": {}} | spent_by_stage(timings)
-    if len(spent) < 2 or ("aggregate" in spent["seconds"] and "train" not in spent["seconds"]):
+    spent = spent_by_stage(timings)
+    seconds = spent.get("seconds", {})
+    if not spent or ("aggregate" in seconds and "train" not in seconds):
         warnings.append(f"the run time of {key} is not recorded in full: timings are missing")
     known = [origin for origin in about["computed"] if "machine" in origin]
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
-    return {**spent, "machines": [*map(json.loads, sorted(machines))]}
+    return {"seconds": seconds, **spent, "machines": [*map(json.loads, sorted(machines))]}
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
