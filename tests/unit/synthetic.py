@@ -84,7 +84,7 @@ def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> None:
 def tables_of(made: Plan, key: str = KEY, values: Values = plausible) -> dict[Run, pa.Table]:
     write_runs(made, key, values)
     exhibit = made.exhibit(key)
-    return {r: read_metrics(made.run_files(r, n)).rows for r, n in exhibit.trials.items()}
+    return {r: read_metrics(made.run_files(r, n))[0] for r, n in exhibit.trials.items()}
 
 
 def _tuned(rows: list[MetricRow], run: Run) -> Iterator[MetricRow]:

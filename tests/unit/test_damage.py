@@ -21,7 +21,7 @@ from fedrepro.data.partition_files import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.exhibit_tables import read_metrics
-from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds
+from fedrepro.numbers.run_times import spent_by_stage
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
@@ -73,7 +73,7 @@ def kinds_of_results(plan):
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]
     times = [path.with_name("timings.parquet") for path in metrics]
-    yield times[0], lambda: (exhibit_seconds(times), memory_and_seconds(times)), metrics[1:2]
+    yield times[0], lambda: spent_by_stage(times), metrics[1:2]
     rounds = next(run for run in one.runs if run.every is not None)
     state = Path(plan.run_files(rounds, 2)[0]).with_name("global.pt")
     kept = [state.parent / f"checkpoints/trial-{trial}.pt" for trial in (0, 1)]

@@ -146,7 +146,7 @@ def metadata(**settings):
     """What an exhibit's json says of it."""
     file = file_of(**settings)
     made = Plan(Config(), {"small": file}, "quick")
-    return json.loads(json.dumps(exhibit_metadata(made.exhibit("small/x"), made, file, {})))
+    return json.loads(json.dumps(exhibit_metadata(made.exhibit("small/x"), made, {})))
 
 
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}

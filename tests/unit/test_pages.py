@@ -18,7 +18,7 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
 from fedrepro.numbers.exhibit_files import read_claims
-from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.record.recorded_numbers import LINK, NUMBER, filled, format_like, without_links
 from fedrepro.record.site.build import write_source
 from fedrepro.record.site.pages import home, page, paper_page
@@ -100,7 +100,7 @@ def test_core_hours_count_every_local_model_once():
     made = plan(granularity={"clients_per_job": 1, "trials_per_job": 1})
     write_training_times(made, seconds=3.0)
     timings = timings_of(read_json(f"{draw(made)}.json"))
-    found = exhibit_seconds(timings)
+    found = spent_by_stage(timings)["seconds"]
     # 2 + 4 clients and one pooled, in each of 2 trials
     assert found["train"] == 3.0 * 2 * 7
     trials = made.exhibit(KEY).trials
@@ -108,12 +108,12 @@ def test_core_hours_count_every_local_model_once():
     assert found["federate"] == sum(2.0 * n for run, n in trials.items() if run.every)
     # the same models trained in larger jobs leave files beside those of smaller ones
     write_training_times(plan(granularity={"trials_per_job": 1}), seconds=3.0)
-    assert exhibit_seconds(timings) == found
+    assert spent_by_stage(timings)["seconds"] == found
     reports = read_reports(FOLDER, "tiny", [KEY])
     hours = sum(found.values()) / 3600
     assert reports.papers[0].exhibits["figure-2a"].hours == pytest.approx(hours)
     assert f"<td>{hours:.2f}</td>" in page("reproduce.md", reports=reports, origin="")
-    of_methods(timings)[0].unlink()
+    next(path for path in timings if "train" not in path.parts).unlink()
     assert "not recorded" in page("reproduce.md", reports=reports, origin="")
 
 

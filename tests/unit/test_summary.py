@@ -301,7 +301,7 @@ def test_trials_of_before_and_after_a_parameter_was_added_are_read_together():
     rows = read_table(Path(path), "metrics")
     added = pa.array([0.5] * len(rows))
     write_table(Path(newer), rows.append_column("method_added", added), "metrics", SOURCE)
-    found, other = (read_metrics(paths).rows for paths in ([path, newer], [newer, path]))
+    found, other = (read_metrics(paths)[0] for paths in ([path, newer], [newer, path]))
     assert found["method_added"].to_pylist() == [None] * len(rows) + added.to_pylist()
     assert sorted(other.column_names) == sorted(found.column_names)
 

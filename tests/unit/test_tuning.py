@@ -258,7 +258,7 @@ def computed(made, folder):
         words += ["--tune", run.tune.token] if run.tune else []
         words += ["--evaluate", *sorted({split for one in made.measures for split in one.evaluate})]
         assert compute("aggregate", folder, [*words, "--out", folder / f"{place}.m"]) == 0
-        found[run] = read_metrics([folder / f"{place}.m"]).rows
+        found[run] = read_metrics([folder / f"{place}.m"])[0]
     return found
 
 

@@ -101,7 +101,7 @@ def exhibits(
     ] = "",
 ) -> None:
     """List papers' figures and tables, with the commands that run them at the size `scale`."""
-    from fedrepro.numbers.exhibit_files import command, command_of
+    from fedrepro.numbers.exhibit_files import command
     from fedrepro.planning.config import load_exhibits
 
     if yaml:
@@ -113,7 +113,7 @@ def exhibits(
     plan = planned(scale)
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
-        say(f"    {command_of(exhibit, scale)}")
+        say(f"    {command(scale, key, exhibit.suffix)}")
     for paper, file in plan.files.items():
         for version in file.boards:
             say(f"{paper}/{version}: the leaderboard, made of all exhibits {paper}/{version}-*")

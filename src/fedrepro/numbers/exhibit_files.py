@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import (
@@ -41,9 +43,6 @@ from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
 SUFFIXES = (".png", ".html", *KEPT, ".json")
@@ -58,35 +57,28 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
-def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that draws a figure's picture, or writes a table as html."""
-    return command(scale, exhibit.key, exhibit.suffix)
-
-
-def exhibit_metadata(
-    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sources
-) -> dict[str, Any]:
-    """Return the content of an exhibit's json; `file` is the paper's configuration."""
+def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
+    """Return the content of an exhibit's json."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
-        **describe(exhibit, plan, file),
-        "data": _data(exhibit, file, sources),
+        **describe(exhibit, plan),
+        "data": _data(exhibit, plan.files[exhibit.paper], sources),
         "components": _components(exhibit, all_sources),
         "computed": origins(all_sources),
         "timings": plan.pieces(exhibit),
     }
 
 
-def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
+def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
     """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
-    settings, sources = exhibit.settings, loaded_source()
+    settings, sources, file = exhibit.settings, loaded_source(), plan.files[exhibit.paper]
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
         "schema": SCHEMA_VERSION,
         "key": exhibit.key,
         "scale": plan.scale,
-        "command": command_of(exhibit, plan.scale),
+        "command": command(plan.scale, exhibit.key, exhibit.suffix),
         "paper": {"name": file.paper, "title": file.title, "source": file.source},
         "title": settings.title,
         "place": settings.place,
@@ -107,12 +99,6 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         },
         **({"pairs": pairs} if pairs else {}),
     }
-
-
-def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return git revision and library versions that drew a figure, from its json `about`."""
-    drawing: Mapping[str, Any] = about.get("drawn", about)
-    return drawing
 
 
 def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[str, Any]]:
@@ -255,18 +241,12 @@ class ExhibitFiles:
     @property
     def numbers(self) -> pd.DataFrame:
         """Read the results of the figure or table, with measured times as further rows, if any."""
-        import pandas as pd
-
-        numbers = self.table(".csv")
-        if TIMES not in self.suffixes:
-            return numbers
-        return pd.concat([numbers, self.table(TIMES)], ignore_index=True)
+        times = [self.table(TIMES)] if TIMES in self.suffixes else []
+        return pd.concat([self.table(".csv"), *times], ignore_index=True)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """Return all measurements, a row each, with columns for trial, method, round and value."""
-        import pandas as pd
-
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 

@@ -13,16 +13,18 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import TIE_DIGITS, SelectionRule, rungs
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, all_metrics, metrics_of
-from fedrepro.core.params import Value, render
+from fedrepro.core.params import render
 from fedrepro.numbers.trial_statistics import (
     BESIDE,
     CLIENTS_SD,
@@ -42,12 +44,8 @@ from fedrepro.numbers.trial_statistics import (
     with_pairs,
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
-from fedrepro.planning.figure_interface import CASE
-from fedrepro.planning.figure_interface import ROUND as ROUND
+from fedrepro.planning.figure_interface import CASE, ROUND
 from fedrepro.planning.plan import Exhibit, Run
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
@@ -70,21 +68,12 @@ class Summary(NamedTuple):
     choice: pd.DataFrame
 
 
-class Metrics(NamedTuple):
-    """The metrics of a run (`rows`, one per measurement), and the provenance of each file read."""
-
-    rows: pa.Table
-    sources: list[dict[str, Any]]
-
-
-def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read a run's metrics from files of different trials; parameters that files lack are null."""
-    import pyarrow as pa
-
+def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Return a run's metrics, null where a file lacks a parameter, and each file's provenance."""
     tables = [read_table(path, "metrics") for path in files]
     bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
-    return Metrics(rows, [read_provenance(table) for table in tables])
+    return rows, [read_provenance(table) for table in tables]
 
 
 def summarise(
@@ -108,8 +97,10 @@ def summarise(
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
         for measure, values, group in groups:
             trials, runs = point.trials[measure.label], {}
-            own = zip(measure.show, map(cell_value, values), strict=True)
-            place = {**point.values, **dict(own)}
+            place: dict[str, Any] = {**point.values}
+            for key, value in zip(measure.show, values, strict=True):
+                as_text = isinstance(value, bool | str | tuple | None)
+                place[key] = render(value) if as_text else value
             by_setting: dict[Setting, pd.DataFrame] = {}
             shown: dict[Run, pd.DataFrame] = {}
             for s in group:
@@ -128,8 +119,8 @@ def summarise(
                 series |= last_series(by_setting[chosen], last, trials, where)
             series |= further((files or {}).get(run, ()), token, measure, trials, where)
             rows = [place | row for row in _number_rows(series, chosen)]
-            if measure.over_clients and FAILED not in set(tables[run]["metric"].to_pylist()):
-                among = over_clients(tables[run], token, trials, where)
+            if measure.over_clients and FAILED not in frames[run]["metric"].values:
+                among = over_clients(frames[run], token, trials, where)
                 for row in rows:
                     row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
             numbers += rows
@@ -148,10 +139,6 @@ def summarise(
     if any(run.is_race for run in exhibit.runs):
         tried.append(STOPPED[0])
     return Summary(pd.DataFrame(numbers, columns=columns), pd.DataFrame(choices, columns=tried))
-
-
-def cell_value(value: Value) -> Any:
-    return render(value) if isinstance(value, bool | str | tuple | None) else value
 
 
 def _round_rows(
@@ -195,9 +182,6 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     """Join the metrics of a figure's runs, in the trials that it uses, each measurement once."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():
@@ -234,9 +218,9 @@ def candidates(
 
     `rows` are their measurements, `measure` has the rule. `where` names the point in errors.
     """
-    race, choice = measure.measured(list(rows)).race, measure.choose
-    half = choice is not None and choice.over == "half"
-    last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
+    race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
+    if choice and choice.over == "half":
+        last = _shared_rounds(rows.values(), choice)
     by_setting = {}
     for setting, judged in rows.items():
         series = by_metric(judged[is_final(judged)], setting.token, trials, where)
@@ -341,12 +325,9 @@ def selection_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
     assert measure.choose is not None
+    shown = {"test_mean": TEST, **{key: (key, "") for key in ("hidden_units", "parameters")}}
     for setting, candidate in settings.items():
-        criterion, test = candidate.criterion, candidate.series.get(TEST, ())
-        shown = {"test_mean": test}
-        shown |= {
-            key: candidate.series.get((key, ""), ()) for key in ("hidden_units", "parameters")
-        }
+        criterion, series = candidate.criterion, candidate.series
         yield {
             "method": measure.label,
             "setting": setting.token,
@@ -355,18 +336,11 @@ def selection_rows(
             "criterion": measure.choose.name,
             "criterion_mean": mean(criterion),
             "criterion_sd": sd(criterion),
-            "test_sd": sd(test),
-            **{key: mean(values) if values else None for key, values in shown.items()},
+            "test_sd": sd(series.get(TEST, ())),
+            **{column: mean(series[key]) for column, key in shown.items() if key in series},
             "chosen": "true" if setting == chosen else "false",
             STOPPED[0]: candidate.stopped,
         }
-
-
-def chosen_of(tried: pd.DataFrame) -> list[int]:
-    """Return the indices of the selected combinations of parameters in `tried`, a .choice.csv."""
-    if not len(tried):  # no method has several settings: there are no columns either
-        return []
-    return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:

@@ -16,7 +16,6 @@ from fedrepro.numbers.exhibit_files import ExhibitFiles
 from fedrepro.numbers.exhibit_tables import (
     Accuracies,
     Ends,
-    chosen_of,
     ends_in_words,
     ends_of,
     in_each_trial,
@@ -218,12 +217,11 @@ def _scenes(
     name = about["key"].partition("/")[2]
     for place, rows in part.numbers.groupby(["case", "clients"], sort=False):
         case, clients = str(place[0]), int(str(place[1]))
-        results, own_tried = {}, tried
-        if len(tried):  # else it has no columns either
-            own_tried = tried[(tried["case"] == case) & (tried["clients"] == clients)]
+        results = {}
+        here = tried[(tried["case"] == case) & (tried["clients"] == clients)]
         for label, own in rows.groupby("method", sort=False):
             if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
-                of_method = own_tried[own_tried["method"] == label] if len(tried) else tried
+                of_method = here[here["method"] == label]
                 results[str(label)] = _entry(own, of_method, accuracies, each_trial)
         yield BoardScenario(STARTS[not shared], title, case, clients, name), results
 
@@ -238,7 +236,8 @@ def _entry(
     costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
     accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
-    ends = ends_of(tried, best if each_trial else chosen_of(tried))
+    chosen = np.flatnonzero(tried["chosen"] == "true").tolist()
+    ends = ends_of(tried, best if each_trial else chosen)
     shown = in_each if each_trial else accuracy
     return MethodResult(shown, str(reached["setting"]), max(1, len(tried)), costs, in_each, ends)
 
@@ -355,12 +354,12 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "group": standing and standing.group,
         "method": label,
         "computed": row.method.computed,
-        **_ends("score", standing, "score"),
+        **_ends("score", standing and standing.score),
         "score_each_trial": each_trial,
         **{key: getattr(standing, key, None) for key in ("rank_low", "rank_high")},
         "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
-        **_ends(f"above_{line}", against, "above"),
-        **_ends(f"above_{line}_trials", against, "above_trials", ENDS[1:]),
+        **_ends(f"above_{line}", against and against.above),
+        **_ends(f"above_{line}_trials", against and against.above_trials, ENDS[1:]),
         "scenarios_above": ahead,
         f"beside_{line}_chance": standing and standing.chance,
         f"beside_{line}": standing.verdict if standing else "",
@@ -380,10 +379,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     }
 
 
-def _ends(
-    name: str, of: object, estimate: str, ends: Sequence[str] = ENDS
-) -> dict[str, float | None]:
-    found = getattr(of, estimate, None)
+def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, float | None]:
     return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ends}
 
 

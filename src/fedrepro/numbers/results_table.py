@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedrepro.core.component_notation import method_of
@@ -16,11 +15,12 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.exhibit_files import ExhibitFiles, command_of, open_exhibit
-from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
+from fedrepro.numbers.exhibit_files import ExhibitFiles, command, open_exhibit
+from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.numbers.intervals import interval_of_mean
+from fedrepro.numbers.verdicts.claim_numbers import by_trial
 from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.figure_interface import ROUND, final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan
 
@@ -100,10 +100,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values in a figure's csv, each with its data set, partition and model.
-
-    `scale` is the size of its experiments, such as quick. Raise FedreproError if it is outdated.
-    """
+    """Return the final values in a figure's csv with their scenarios; refuse an outdated csv."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     for row in final(files.table(".csv")).to_dict("records"):
@@ -112,7 +109,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
         if point is None or row["method"] not in methods:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
-                f"left out; draw it again with: {command_of(exhibit, scale)}"
+                f"left out; draw it again with: {command(scale, exhibit.key, exhibit.suffix)}"
             )
         scenario = point.scenario
         place = {
@@ -190,8 +187,20 @@ def paired_differences(
         names |= set(table["method"])
         # what a model costs is measured on no examples
         table = table[(table["metric"] == metric) & table["split"].isin([split, ""])]
-        for runs, row in _of_exhibit(drawn.key, table, one, other):
-            rows.setdefault(runs, row)
+        leading = [name for name in leading_columns(table) if name != ROUND]
+        first, second = (_named(table, name).assign(all=0) for name in (one, other))
+        both = first.merge(second, on=["all", *leading], suffixes=("", "_other"))
+        for row in both[both["method"] != both["method_other"]].to_dict("records"):
+            texts = row["by_trial"], row["by_trial_other"]
+            left, right = by_trial([tuple(map(float, text.split())) for text in texts]).T
+            found = interval_of_mean(left - right, CONFIDENCE)
+            labels, means = (row["method"], row["method_other"]), (left.mean(), right.mean())
+            ends = found.value, found.low, found.high
+            cells = dict(zip(COMPARED, (drawn.key, *labels, *means, *ends, len(left)), strict=True))
+            place = {name: row[name] for name in leading}
+            # equal runs stand once
+            runs = row["setting"], row["setting_other"], *texts
+            rows.setdefault(runs, {"exhibit": drawn.key, **place, **cells})
     if rows:
         return pd.DataFrame(list(rows.values()))
     for method in (one, other):
@@ -201,30 +210,6 @@ def paired_differences(
         f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
         "both into the methods of an exhibit, and draw it"
     )
-
-
-def _of_exhibit(
-    key: str, table: pd.DataFrame, one: str, other: str
-) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Compare methods `one` and `other` at each point of `table`, the csv of the exhibit `key`.
-
-    Yields (settings and values of both as texts, to recognize equal runs; a row of the comparison).
-    """
-    leading = [name for name in leading_columns(table) if name != ROUND]
-    first, second = (_named(table, name).assign(all=0) for name in (one, other))
-    both = first.merge(second, on=["all", *leading], suffixes=("", "_other"))
-    for row in both.to_dict("records"):
-        if row["method"] == row["method_other"]:
-            continue
-        values = [np.array(row[name].split(), float) for name in ("by_trial", "by_trial_other")]
-        count = min(map(len, values))
-        left, right = (own[:count] for own in values)
-        found = interval_of_mean(left - right, CONFIDENCE)
-        labels, means = (row["method"], row["method_other"]), (left.mean(), right.mean())
-        cells = (key, *labels, *means, found.value, found.low, found.high, count)
-        runs = row["setting"], row["setting_other"], row["by_trial"], row["by_trial_other"]
-        place = {name: row[name] for name in leading}
-        yield runs, {"exhibit": key, **place, **dict(zip(COMPARED, cells, strict=True))}
 
 
 def _named(table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
@@ -14,9 +16,6 @@ from fedrepro.core.params import comparable_text
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.jobs import TIMINGS, folders_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 FIRST = 1  # rounds that are left out of times: they also prepare memory
@@ -27,47 +26,39 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
-def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return those paths of run time tables that are on methods, not on local training."""
-    return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
+def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
+    """Return {"seconds": {stage: sum}, "cpu_seconds": {…}, "peak_bytes": {stage: most}}.
 
-
-def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {stage: [] for stage in STAGES}
+    Seconds are those of trials, the others those of jobs, where measured. Training is left out if
+    one of its tables is missing; the result is {} if one of another stage is.
+    """
+    by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):
-        found.setdefault(_stage(path), []).append(path)
-    if not all(path.exists() for path in found[TRAIN]):
-        del found[TRAIN]
-    return {stage: own for stage, own in found.items() if own}
-
-
-def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Sum measured seconds over trials, by stage; without training if a table of it is missing."""
-    return {
-        stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
-        for stage, paths in _by_stage(timings).items()
-    }
+        by_stage.setdefault(path.parts[-3] if len(path.parts) > 2 else "", []).append(path)
+    if not all(path.exists() for path in by_stage[TRAIN]):
+        by_stage[TRAIN] = []
+    if not all(path.exists() for paths in by_stage.values() for path in paths):
+        return {}
+    found: dict[str, dict[str, float]] = {"seconds": {}, "cpu_seconds": {}, "peak_bytes": {}}
+    for stage, paths in by_stage.items():
+        tables = [read_table(path, "timings") for path in paths]
+        jobs = [read_provenance(table) for table in tables]
+        if tables:
+            found["seconds"][stage] = sum(sum(table["seconds"].to_pylist()) for table in tables)
+        if tables and all("cpu_seconds" in job for job in jobs):
+            found["cpu_seconds"][stage] = sum(job["cpu_seconds"] for job in jobs)
+            found["peak_bytes"][stage] = max(job["peak_bytes"] for job in jobs)
+    return found
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
     """Return {method with parameter values as text: mean seconds of a trial in each table}."""
     means: dict[str, list[float]] = {}
-    for path in of_methods(timings):
+    for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
         for token, seconds in frame.groupby("method", sort=False)["seconds"]:
             means.setdefault(str(token), []).append(statistics.mean(seconds.tolist()))
     return means
-
-
-def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return {"cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}} of jobs, where measured."""
-    found: dict[str, dict[str, float]] = {"cpu_seconds": {}, "peak_bytes": {}}
-    for stage, paths in _by_stage(timings).items():
-        jobs = [read_provenance(read_table(path, "timings")) for path in paths]
-        if all("cpu_seconds" in job for job in jobs):
-            found["cpu_seconds"][stage] = sum(job["cpu_seconds"] for job in jobs)
-            found["peak_bytes"][stage] = max(job["peak_bytes"] for job in jobs)
-    return found
 
 
 def times_of(
@@ -78,8 +69,6 @@ def times_of(
     `overhead` is how much longer rounds take than those of the figure's first method, in percent.
     `files` are the metrics of each run.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         plain: float | None = None
@@ -102,8 +91,6 @@ def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
     """Return server and client seconds by trial, as csv rows, for settings in `numbers` (a csv)."""
-    import pandas as pd
-
     chosen = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
@@ -138,7 +125,3 @@ def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, 
             )
         rows += table.to_pylist()
     return rows
-
-
-def _stage(path: Path) -> str:
-    return path.parts[-3] if len(path.parts) > 2 else ""

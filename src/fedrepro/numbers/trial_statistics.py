@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
 from fedrepro.planning.exhibit import Pair
 from fedrepro.planning.figure_interface import ROUND
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
@@ -172,17 +170,14 @@ def with_pairs(
 
 
 def over_clients(
-    table: pa.Table, token: str, trials: int, where: str
+    frame: pd.DataFrame, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The means are of final values in the first `trials` trials of a run's metrics `table`. Raise
+    The means are of final values in the first `trials` trials of a run's tidy rows `frame`. Raise
     FedreproError if the method has no numbers of single clients.
     """
-    columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
-    frame: pd.DataFrame = table.select(columns).to_pandas()
-    frame = frame[frame["client"].notna() & frame["round"].isna()]
-    rows = of_setting(frame.assign(split=frame["split"].fillna("")), token, trials)
+    rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:
         raise FedreproError(
             f"{where}: {token} has no numbers of single clients, so it has no spread over them; "

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import drawn_of, open_exhibit, open_recorded
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
 
@@ -47,16 +47,15 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
         )
     kept = open_recorded(recorded / scale, key, scale)
     same_bytes = mine.read(".csv") == kept.read(".csv")
-    rows = differences(mine.table(".csv"), kept.table(".csv"))
+    rows = _differences(mine.table(".csv"), kept.table(".csv"))
     verdict = _verdict(key, rows, same_bytes)
     return Comparison(rows, verdict, same_bytes, _notes(mine.about, kept.about))
 
 
-def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
+def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Return the `rows` of a `Comparison` of two csv tables of results, ordered as `theirs`.
 
-    A table has mean, sd and trials in a row for each combination of swept parameters, method,
-    metric and split. FedreproError is raised if the tables vary different parameters.
+    FedreproError is raised if the tables vary different parameters.
     """
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
@@ -119,7 +118,7 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     notes = [] if ours == theirs else [differ]
     keys = ("seed", "trials", "components")
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
-    origins = ((*about["computed"], drawn_of(about)) for about in (mine, kept))
+    origins = ((*about["computed"], about.get("drawn", about)) for about in (mine, kept))
     now, then = (
         {f"{name} {version}" for made in side for name, version in made["versions"].items()}
         for side in origins

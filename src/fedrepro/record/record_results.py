@@ -20,13 +20,12 @@ from fedrepro.core.paper_files import claims_file, exhibits_file
 from fedrepro.numbers.exhibit_files import (
     KEPT,
     ExhibitFiles,
-    drawn_of,
     open_exhibit,
     write_claims,
     write_files,
 )
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.planning.config import ExhibitFile, load_exhibits
 
 REPORTS = Path("reports")
@@ -104,7 +103,8 @@ def read_drawn(
 
 def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     name = f"{about['key']} at scale {about['scale']}"
-    for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
+    drawn = ("drawn", about.get("drawn", about))  # an old json is of one origin
+    for what, origin in (drawn, *(("computed", origin) for origin in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
             yield (
                 f"{name} was {what} at git revision {origin['revision']}; commit first and make it "
@@ -123,14 +123,13 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
     timings = timings_of(about, Path(files.base).parents[len(Path(key).parts) + 1])
-    missing = [path for path in of_methods(timings) if not path.exists()]
-    seconds = exhibit_seconds(timings) if not missing else {}
-    whole = memory_and_seconds(timings) if not missing else {}
-    if missing or ("aggregate" in seconds and "train" not in seconds):
+    spent = spent_by_stage(timings)
+    seconds = spent.get("seconds", {})
+    if not spent or ("aggregate" in seconds and "train" not in seconds):
         warnings.append(f"the run time of {key} is not recorded in full: timings are missing")
     known = [origin for origin in about["computed"] if "machine" in origin]
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
-    return {"seconds": seconds, **whole, "machines": [*map(json.loads, sorted(machines))]}
+    return {"seconds": seconds, **spent, "machines": [*map(json.loads, sorted(machines))]}
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:

@@ -29,16 +29,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.exhibit_tables import ROUND, read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
+from fedrepro.planning.figure_interface import ROUND
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?:\.\./)*reports/record/"
@@ -119,18 +120,8 @@ def _told(asked: RecordQuery, record: Path) -> str:
     return NUMBER.sub(lambda _: next(texts), asked.text)
 
 
-def _table(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Table:
-    path = record / asked.file
-    path = path.with_name(f"{exhibit}.csv") if exhibit else path
-    if not path.exists():
-        raise FedreproError(
-            f"the sentence with '{asked.question}' asks for {path}, which is missing"
-        )
-    return _parsed(path.read_text(encoding="utf-8"))
-
-
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> Table:
+def _table(text: str) -> Table:
     by_metric: dict[str, list[Cells]] = {}
     for row in read_csv(text).to_dict("records"):
         cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
@@ -173,13 +164,11 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     if not match or not first:
         raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
-    other = second.groupdict() if second else None
-    if other:
-        side["cell"] = side["cell"] or other["cell"]
-        if not other["metric"]:
-            other |= {key: side[key] for key in ("metric", "split")}
+    other = second.groupdict() if second else side
+    side["cell"] = side["cell"] or other["cell"]
     rows = _rows(asked, record, side)
-    if other:
+    if second:
+        other |= {} if other["metric"] else {key: side[key] for key in ("metric", "split")}
         others = _rows(asked, record, other)
         if len(rows) != len(others):
             raise _wrong(asked, "compares methods that are not at the same places")
@@ -210,8 +199,13 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
     """Return the recorded results that one side of a question asks for, by its parts."""
-    table = _table(asked, record, side["exhibit"])
-    name = side["exhibit"] or PurePath(asked.file).stem
+    path = record / asked.file
+    path = path.with_name(f"{side['exhibit']}.csv") if side["exhibit"] else path
+    if not path.exists():
+        raise FedreproError(
+            f"the sentence with '{asked.question}' asks for {path}, which is missing"
+        )
+    table, name = _table(path.read_text(encoding="utf-8")), path.stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
     column, claims = "printed" if ".printed" in name else "mean", name == "claims"
     if "" in table:

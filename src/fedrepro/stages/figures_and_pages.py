@@ -21,7 +21,7 @@ from fedrepro.numbers.exhibit_files import (
     SUFFIXES,
     TIMES,
     ExhibitFiles,
-    command_of,
+    command,
     describe,
     exhibit_metadata,
     open_recorded,
@@ -76,8 +76,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
     metrics = {run: read_metrics(paths) for run, paths in files.items()}
-    rows = {run: table.rows for run, table in metrics.items()}
-    sources = {run: table.sources for run, table in metrics.items()}
+    rows, sources = ({run: own[at] for run, own in metrics.items()} for at in (0, 1))
     pairs = {run: dict(zip(files[run], own, strict=True)) for run, own in sources.items()}
     _require_current(key, pairs)
     every_source = itertools.chain.from_iterable(own.items() for own in pairs.values())
@@ -85,7 +84,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     of_board = bool(plan.files[exhibit.paper].boards)
     summary = summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
     numbers = csv_text(summary.numbers)
-    described = exhibit_metadata(exhibit, plan, plan.files[exhibit.paper], sources)
+    described = exhibit_metadata(exhibit, plan, sources)
     if failed:
         words = dict.fromkeys(itertools.chain(*failed.values()))
         described |= {"notes": [*described["notes"], *words], "failed": failed}
@@ -148,8 +147,7 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
         paired = with_pairs(plain.to_dict("records"), leading_columns(plain), exhibit.pairs)
         numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
     text = csv_text(numbers)
-    described = {name: files.about[name] for name in KEPT}
-    described |= describe(exhibit, plan, plan.files[exhibit.paper])
+    described = {name: files.about[name] for name in KEPT} | describe(exhibit, plan)
     run = {name: files.run[name] for name in RUN if name in files.run}
     base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
@@ -179,7 +177,7 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
             f"config, of {', '.join(other) or 'all'}; compute it again with: "
-            f"{command_of(exhibit, scale)}"
+            f"{command(scale, exhibit.key, exhibit.suffix)}"
         )
 
 

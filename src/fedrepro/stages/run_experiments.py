@@ -24,7 +24,7 @@ from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.intervals import interval_of_mean
-from fedrepro.numbers.run_times import exhibit_seconds, seconds_by_setting
+from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config import (
     ExhibitFile,
@@ -197,7 +197,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             if run.scenario and run.stage == "aggregate":
                 local = (plan.local(run.scenario, block) for block in blocks)
                 trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
-            seconds = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
+            seconds = sum(spent_by_stage(trained)["seconds"].values()) / sum(map(len, blocks))
             cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
             cells += [sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds]
             yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}

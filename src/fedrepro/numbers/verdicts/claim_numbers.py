@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from fedrepro.core.params import comparable_text
@@ -17,12 +18,8 @@ from fedrepro.numbers.exhibit_tables import NUMBERS
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
 from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
-from fedrepro.planning.figure_interface import Strict
+from fedrepro.planning.figure_interface import CASE, ROUND, Strict
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-CASE, ROUND = "case", "round"
 NOT_PLACES = (*NUMBERS, ROUND, *PAIRING, CLIENTS_SD)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 

@@ -15,19 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 from pydantic import Field, model_validator
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, contrasts
 from fedrepro.planning.config import load_yaml, validated
 from fedrepro.planning.figure_interface import Strict
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
@@ -302,10 +301,6 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
     """Judge the claims in `published` by the figures (paper/name) in `reports`: a row per check."""
-    import pandas as pd
-
-    from fedrepro.numbers.exhibit_files import open_exhibit
-
     file = load_claims(published)
     numbers: dict[str, Numbers] = {}
     other: dict[str, str] = {}

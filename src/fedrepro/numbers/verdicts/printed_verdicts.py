@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
@@ -31,8 +33,6 @@ from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.figure_interface import select_series
 from fedrepro.planning.plan import Plan, require_frozen
 
-if TYPE_CHECKING:
-    import pandas as pd
 # a number stands in one row, unless a note says what another one is
 ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
@@ -199,8 +199,6 @@ def printed_rows(
 
     `numbers` is its csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
     """
-    import pandas as pd
-
     own = (value for value in values if value.exhibit == exhibit.name)
     rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
     return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])

@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedrepro.numbers.verdicts import printed_verdicts as printed
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
 from fedrepro.planning.figure_interface import final, select_series
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Row = Mapping[str, str]
-Exhibits = Callable[[str], "pd.DataFrame | None"]
+Exhibits = Callable[[str], pd.DataFrame | None]
 Claims = Sequence[Sequence[Row]]  # of each claim the rows of its checks
 ANOTHER = "another set-up"
 NO_PLACE = ("exhibit", *printed.PRINTED)  # the columns of a row that do not tell its place
@@ -60,13 +57,6 @@ def standing(row: Row) -> tuple[str, str]:
     return FOUR[1], word
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    found = {count: Counter[str]() for count in FOUR}
-    for count, word in map(standing, rows):
-        found[count][word] += 1
-    return found
-
-
 def reasons(row: Row) -> str:
     """Explain a verdict of printed.csv: note, why counted separately, parameter not in print."""
     apart = row.get("apart", "")
@@ -96,7 +86,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
     kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
     parts = []
-    for count, words in _counts(distinct).items():
+    for count in FOUR:
+        words = Counter(word for of, word in map(standing, distinct) if of == count)
         why = ", ".join(f"{number} {word}" for word, number in words.most_common() if word)
         parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
@@ -111,23 +102,15 @@ def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     Printed values are counted in all and by word of FOUR, twice if printed twice; claims if a run
     can test them and if they are decided. `rows` are those of printed.csv.
     """
-    here = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
-    four = {count: words.total() for count, words in _counts(here).items()}
+    here = (row for row in rows if not row["note"].startswith(printed.ELSEWHERE))
+    counts = Counter(standing(row)[0] for row in here)
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
-        "printed values": sum(four.values()),
-        **four,
+        "printed values": counts.total(),
+        **{count: counts[count] for count in FOUR},
         "claims that a run can test": sum(word != "no verdict" for word in verdicts),
         "decided": sum(word in DECIDED for word in verdicts),
     }
-
-
-def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the checks of a claim by `reading`, one of the meanings that its sentence may have."""
-    readings: dict[str, list[Row]] = {}
-    for row in checks:
-        readings.setdefault(row["reading"], []).append(row)
-    return readings
 
 
 def _number(count: int, of: str) -> str:
@@ -188,8 +171,7 @@ def resolve(
         return fields
 
     def place(one: Row) -> dict[str, str]:
-        own = {k: text for k, text in one.items() if k not in NO_PLACE}
-        return own | {"": one["split"], "metric": one["metric"]}
+        return {k: text for k, text in one.items() if k not in NO_PLACE or k in ("metric", "split")}
 
     # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]

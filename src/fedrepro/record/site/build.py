@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from importlib.util import find_spec
 from os.path import dirname, normpath, relpath
 from pathlib import Path, PurePosixPath
@@ -111,11 +110,11 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         for board_of in paper.boards:
             for suffix in (".groups.svg", ".bytes.svg", ".csv", ".scenarios.csv", ".times.csv"):
                 name = f"{board_of.key}{suffix}"
-                copies[f"shown/{name}"] = folder / name
+                copies[f"_extra/shown/{name}"] = folder / name
         for one in paper.exhibits.values():
             for suffix in {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*one.files.suffixes}:
                 ending = one.csv if suffix == ".csv" else suffix
-                copies[f"shown/{one.key}{ending}"] = folder / f"{one.key}{suffix}"
+                copies[f"_extra/shown/{one.key}{ending}"] = folder / f"{one.key}{suffix}"
         found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
         made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
@@ -126,12 +125,10 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
     copied = {file for text in made.values() for file in COPIED.findall(text)}
-    copies |= {f"files/{file}": Path(file) for file in copied}
-    package = resources.files("fedrepro.record.site")
-    scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
-    texts = made | {f"_static/{name}": text for name, text in scripts.items()}
-    figures = {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
-    for name, what in (texts | figures | {f"_extra/{n}": f for n, f in copies.items()}).items():
+    copies |= {f"_extra/files/{file}": Path(file) for file in copied}
+    copies |= {f"_static/{name}": Path(__file__).with_name(name) for name in (STYLE, "site.js")}
+    copies |= {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
+    for name, what in (made | copies).items():
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(what, str):

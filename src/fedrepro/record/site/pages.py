@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -25,6 +26,7 @@ from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.leaderboard import HERE
 from fedrepro.numbers.verdicts import summary_sentences
+from fedrepro.planning.config import load_yaml
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
@@ -41,7 +43,7 @@ MEASURED = re.compile(r"\baccuracy \((\w+)\)")
 MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
 # a sentence ends at a full stop that a capital letter or the end follows
 END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
-KNOWN = texts.page_data("methods.yaml")
+KNOWN = load_yaml(Path(__file__).with_name("methods.yaml"))
 MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
 BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 

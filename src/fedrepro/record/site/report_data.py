@@ -20,13 +20,12 @@ from fedrepro.drawings import tables
 from fedrepro.numbers.cost_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
-from fedrepro.numbers.verdicts.summary_sentences import resolve
+from fedrepro.numbers.verdicts.summary_sentences import Row, resolve
 from fedrepro.planning.figure_interface import final
 
-Row = Mapping[str, str]
 LARGE = 64 * 2**10  # bytes of a csv
 AS_PRINTED = ("exhibit", "method", "metric", "split", "apart", "set_up", "source", "note")
 COUNTED = {"Exchanges": "rounds", "Passes": "passes", "Parameters": "parameters"}
@@ -65,9 +64,7 @@ class ExhibitView:
         """Return the core-hours that computing the figure or table took; nan if not recorded."""
         spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
         if not self.files.run:
-            timings = timings_of(self.about)
-            there = all(path.exists() for path in of_methods(timings))
-            spent = exhibit_seconds(timings) if there else None
+            spent = spent_by_stage(timings_of(self.about)).get("seconds")
         return sum(spent.values()) / 3600 if spent else math.nan
 
     @property
@@ -173,8 +170,8 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     rows = [resolve(row, numbers.get, claims, of_table) for row, of_table in printed]
     for value in (v for v in read_published(published_file(name)) if v.exhibit not in exhibits):
         own = {key: getattr(value, key) for key in AS_PRINTED}
-        own |= {"printed": f"{value.value:g}", "verdict": "not run"}
-        own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
+        spread = "" if value.sd is None else f"{value.sd:g}"
+        own |= {"printed": f"{value.value:g}", "printed_sd": spread, "verdict": "not run"}
         rows.append({**dict.fromkeys(PRINTED, ""), **value.cell, **own})
     boards = []
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg"), reverse=True):  # newest first

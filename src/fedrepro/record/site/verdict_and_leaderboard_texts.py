@@ -9,10 +9,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
-from typing import Any, NamedTuple, cast
-
-import yaml
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form, number_text
@@ -20,10 +18,9 @@ from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, by_reading, standing
+from fedrepro.numbers.verdicts.summary_sentences import BOUND, NO_PLACE, Row, standing
+from fedrepro.planning.config import load_yaml
 from fedrepro.record.site.report_data import BoardView
-
-Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
@@ -35,13 +32,7 @@ class VerdictStyle(NamedTuple):
     row: str = ""
 
 
-def page_data(name: str) -> dict[str, Any]:
-    """Return the texts for pages in the yaml file `name`."""
-    text = (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
-    return cast(dict[str, Any], yaml.safe_load(text))
-
-
-WORDS = page_data("words.yaml")
+WORDS = load_yaml(Path(__file__).with_name("words.yaml"))
 PRINTED, CLAIMS, BOARD = (
     {word: VerdictStyle(**{"row": word} | style) for word, style in WORDS[kind].items()}
     for kind in ("printed", "claim", "board")
@@ -147,7 +138,9 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
     A check is a row of claims.csv. If all meanings have equal verdicts, the only key is "".
     """
-    readings = by_reading(checks)
+    readings: dict[str, list[Row]] = {}
+    for row in checks:
+        readings.setdefault(row["reading"], []).append(row)
     wholes = {
         name: whole_verdict(row["check_verdict"] for row in rows) for name, rows in readings.items()
     }
