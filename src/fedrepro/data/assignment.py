@@ -139,7 +139,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 def skew_of(counts: np.ndarray) -> dict[str, float]:
     """Return by name how much clients differ, from examples by client and class, int64 (J, K).
 
-    size_*: numbers of a client's examples; classes_*: of its classes; distance_*: `distances`.
+    size_*: of a client's examples; classes_*: of its classes; distance_*: 0 to 1, as `distances`.
     """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return {

@@ -261,7 +261,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return {"before" or "after" averaging: nodes' tensors}; raise unless so, and finite."""
+        """Return nodes' tensors before and after averaging; raise for other keys, or not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
