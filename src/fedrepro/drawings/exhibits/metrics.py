@@ -336,6 +336,7 @@ class HeatMaps(layout.Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         (maps, rows), size = pair_maps(exhibit, numbers), exhibit.settings.size
         name = "training" if self.split == "train" else "test"
+        shades: list[tuple[str, str, str, float, str]]
         shades = [("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
         if self.sizes:
             shades.append((size, "", size.replace("_", " "), 1.0, "{:.0f}"))
