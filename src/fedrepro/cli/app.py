@@ -149,11 +149,8 @@ def bench(
     """Run a benchmark with its options (in `context`); exit 1 if it is slower than its target."""
     if not BENCHMARKS.is_dir():
         raise FedreproError("only a checkout has the benchmarks; start in its root")
-    known = [
-        f.stem
-        for f in BENCHMARKS.glob("*.py")
-        if f"fedrepro bench {f.stem}" in f.read_text("utf-8")
-    ]
+    texts = {file.stem: file.read_text("utf-8") for file in BENCHMARKS.glob("*.py")}
+    known = [stem for stem, text in texts.items() if f"fedrepro bench {stem}" in text]
     if name in ("", "-h", "--help"):
         say(f"fedrepro bench NAME [OPTIONS], such as --help; names are {', '.join(sorted(known))}")
         return
@@ -166,9 +163,11 @@ def bench(
 @app.command()
 def doctor() -> None:
     """Describe this machine and its libraries; exit 1 if one of these cannot be used."""
-    from fedrepro.core.diagnostics.machine_facts import examine
+    from fedrepro.core.diagnostics.machine_facts import BROKEN, facts
 
-    raise typer.Exit(examine(say))
+    found = list(facts())
+    say(*(f"{what:13}{words}" for what, words in found))
+    raise typer.Exit(int(any(words.startswith(BROKEN) for _, words in found)))
 
 
 @app.command()

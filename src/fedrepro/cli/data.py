@@ -49,33 +49,26 @@ def fetch_data(
     scale: Scale = "",
 ) -> None:
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
-    from fedrepro.core.component_notation import setting_names
     from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
-    from fedrepro.planning.config import load_config
+    from fedrepro.planning.config import SCALES, load_config
+    from fedrepro.planning.jobs import dataset_folder
     from fedrepro.stages import data
 
     wanted, config = [parse_token("dataset", token) for token in tokens], load_config()
+    if scale and scale not in SCALES:
+        raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
     for spec in wanted:
         for file in raw_files(spec):
             place = RESOURCES / spec.name / file
             data.download(spec.name, file, config.mirror_folder(), place)
-        out = _datasets_folder(scale) / setting_names([spec], [spec])
+        out = Path(dataset_folder(scale or config.scale, spec))
         if data.is_prepared(spec, out):
             say(f"{spec.token}: ready in {out}")
             continue
         with console.status(f"preparing {spec.token}"):
             data.prepare(spec, RESOURCES / spec.name, out)
         say(f"{spec.token}: prepared in {out}")
-
-
-def _datasets_folder(scale: str) -> Path:
-    from fedrepro.planning.config import SCALES, load_config
-
-    config = load_config()
-    if scale and scale not in SCALES:
-        raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
-    return Path("results") / (scale or config.scale) / "prepare"
 
 
 # ------------------------------------------------------------------------------------------ maps

@@ -17,11 +17,7 @@ from fedrepro.core import evaluation_schedule, params, registry
 from fedrepro.core.component_notation import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
-from fedrepro.numbers.verdicts.summary_sentences import (
-    claim_counts,
-    printed_counts,
-    settled_counts,
-)
+from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.planning import config, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.record_results import RECORD, drawn_keys

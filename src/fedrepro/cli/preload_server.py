@@ -160,9 +160,8 @@ def load(between: Callable[[], None] = lambda: None) -> None:
         if name == STEPS and name in sys.modules:
             from fedrepro.core.portable_ops.compilation import load_compiled
 
-            load_compiled(
-                sys.modules[name].train_model
-            )  # each job would take a quarter of a second
+            # each job would take a quarter of a second
+            load_compiled(sys.modules[name].train_model)
         between()
     for kind in KINDS:
         components(kind)

@@ -240,8 +240,7 @@ def write_json(path: Name, value: Mapping[str, Any]) -> None:
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
-    `keys` are what an object must have, with the types of values. Errors ask to delete the file, or
-    the folder `remove`.
+    `keys` must be there with values of these types; errors ask to delete it, or folder `remove`.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -334,9 +333,9 @@ def read_table(path: Name, kind: str) -> pa.Table:
         return file.read()
 
 
-def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Return a table file's provenance (code, versions, seed, inputs); raise if not of `kind`."""
-    with opened(path, kind) as file:
+def read_source(path: Name) -> dict[str, Any]:
+    """Return a table file's provenance (code, versions, seed, inputs); raise if it is damaged."""
+    with opened(path, None) as file:
         return read_provenance(file.schema_arrow.empty_table())
 
 

@@ -138,8 +138,7 @@ SIZES = {"hidden_units": "units", "parameters": "parameters"}
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the examples measured on, such as test. round: None at the end of a run. client: None for
-    all clients.
+    split: the examples measured on, such as test. round: None at a run's end. client: None for all.
     """
 
     metric: str

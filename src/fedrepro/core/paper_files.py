@@ -34,8 +34,7 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    Constants are NAME and LINK of the paper; PICTURE, the figure that represents it; and PART, the
-    part that is run.
+    NAME and LINK are of the paper, PICTURE a figure that represents it, PART the part that is run.
     """
     known = paper in paper_names()
     return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, "")) if known else ""

@@ -234,10 +234,7 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials, by trial, from files that together hold all clients.
-
-    The provenance of a file must not contradict `made`.
-    """
+    """Read local models of `trials` from files of all clients, whose provenance must fit `made`."""
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:
         require_source(path, made or {})

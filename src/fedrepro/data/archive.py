@@ -77,7 +77,6 @@ def _saying_damage(path: Path) -> Iterator[None]:
 
 def _require_small(path: Path, size: int, most: int) -> None:
     if size > most:
-        said = (
-            f"{path} unpacks to more than {most:,} bytes, the most that config/datasets.csv allows"
-        )
-        raise FedreproError(f"{said}: delete it and start again, or correct the column 'unpacked'")
+        said = f"{path} unpacks to more than {most:,} bytes, the most that config/datasets.csv"
+        fix = "delete it and start again, or correct the column 'unpacked'"
+        raise FedreproError(f"{said} allows: {fix}")

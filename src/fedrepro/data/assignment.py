@@ -139,20 +139,17 @@ def distances(counts: np.ndarray) -> np.ndarray:
 def skew_of(counts: np.ndarray) -> dict[str, float]:
     """Return by name how much clients differ, from examples by client and class, int64 (J, K).
 
-    clients, examples: numbers in all. size_*: of a client's examples; classes_*: of its classes.
-    distance_*: from 0 to 1, see `distances`.
+    size_*: of a client's examples; classes_*: of its classes; distance_*: 0 to 1, as `distances`.
     """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return {
         "clients": len(counts),
-        "examples": int(sizes.sum()),
         "size_min": int(sizes.min()),
         "size_median": float(np.median(sizes)),
         "size_max": int(sizes.max()),
-        # rounded, so that a sum in another order does not change the stored bytes
+        # rounded, so that a sum in another order gives the same number
         "distance_mean": round(float(distance.mean()), 9),
         "distance_max": round(float(distance.max()), 9),
         "classes_min": int(classes.min()),
-        "classes_median": float(np.median(classes)),
         "classes_max": int(classes.max()),
     }

@@ -160,10 +160,7 @@ class PartitionIndices:
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
-        """Return the inputs of a split with noise N(0, noise_j) of its client j: float32 (N, D).
-
-        It is drawn for (seed, trial, client); `rng` has seed and trial.
-        """
+        """Return a split's inputs with noise N(0, noise_j), drawn for client j: float32 (N, D)."""
         if self.noise is None:
             return inputs
         held = inputs.copy()
@@ -185,8 +182,8 @@ def build_partition(
     proportion to training examples, by class, or by natural group. The metadata has each trial's
     `noise`. A `population` has no rows.
     """
-    if population:
-        return _table([], list(trials), [None] * len(trials))
+    import pyarrow as pa
+
     examples, others = (
         TrainingLabels(
             labels_of(prepared, split),
@@ -201,8 +198,9 @@ def build_partition(
         kept = owner != UNASSIGNED
         return owner[kept], rows[kept]
 
-    parts, noise = [], []
-    for trial in trials:
+    parts: list[np.ndarray] = [np.empty((4, 0), np.int64)]
+    noise: dict[int, list[float] | None] = dict.fromkeys(trials)
+    for trial in () if population else trials:
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
         left = examples.taken(rest)
@@ -225,24 +223,15 @@ def build_partition(
             np.stack(np.broadcast_arrays(trial, owner, SPLITS.index(name), rows))
             for name, (owner, rows) in held.items()
         ]
-        noise.append(None if split.noise is None else split.noise.tolist())
-    return _table(parts, list(trials), noise)
-
-
-def _table(
-    parts: Sequence[np.ndarray], trials: list[int], noise: Sequence[list[float] | None]
-) -> pa.Table:
-    """Return the table: `parts` has its rows, int64 (4, n); `noise` has a list a trial."""
-    import pyarrow as pa
-
-    rows = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+        noise[trial] = None if split.noise is None else split.noise.tolist()
+    rows = np.concatenate(parts, axis=1)
     # indices ascend within each split already, and this sort is stable
     trial, client, code, index = rows[:, np.lexsort((rows[1], rows[0]))]
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
     numbers = [pa.array(column, pa.int32()) for column in (trial, client, index)]
     columns = [*numbers[:2], names.cast(pa.string()), numbers[2]]
     table = pa.table(columns, names=["trial", "client", "split", "index"])
-    about = json.dumps({"noise": list(noise), "trials": trials})
+    about = json.dumps({"noise": [*noise.values()], "trials": [*trials]})
     return table.replace_schema_metadata({"fedrepro.provenance": about})
 
 
@@ -308,14 +297,6 @@ def labels_of(prepared: Prepared, split: str) -> np.ndarray:
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
 
-def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
-    """Count the training examples of each client and class of a partition: int64 (J, K)."""
-    held = split.owner != UNASSIGNED
-    cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
-    flat = np.bincount(cells, minlength=split.clients * examples.classes)
-    return np.asarray(flat.reshape(split.clients, examples.classes))
-
-
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
@@ -351,9 +332,11 @@ def _followers(
         return np.asarray(client_of[others.groups])
     # per class in proportion to training examples; of a class that nobody holds to nobody
     owner, generator = np.full(others.labels.size, UNASSIGNED, np.int32), rng.stream(stream)
-    for label, held in enumerate(_counts(examples, split).T):
+    for label in range(examples.classes):
+        holders = split.owner[(examples.labels == label) & (split.owner != UNASSIGNED)]
         rows = generator.permutation(np.flatnonzero(others.labels == label))
-        if held.any():
+        if holders.size:
+            held = np.bincount(holders, minlength=split.clients)
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
     return owner

@@ -60,7 +60,7 @@ class Arrays:
 
     def __post_init__(self) -> None:
         """Raise FedreproError for arrays of a wrong shape or type, or with NaN or infinity."""
-        for fault in itertools.chain(self._faults(), *map(self._faults_of, SPLITS)):
+        for fault in self._faults():
             raise _wrong(fault)
 
     def group(self, split: str) -> np.ndarray:
@@ -77,26 +77,25 @@ class Arrays:
         for name, split in itertools.product("xy", SPLITS):
             if not isinstance(getattr(self, name).get(split), np.ndarray):
                 yield f"has no array {name}['{split}']: give one, which may be empty"
-
-    def _faults_of(self, split: str) -> Iterator[str]:
-        x, y, g = self.x[split], self.y[split], self.group(split)
         classes, groups = len(self.classes), len(self.group_names)
-        wanted, expected = (y.size, *self.shape), np.dtype(np.int64 if classes else np.float32)
-        if x.dtype not in (np.uint8, np.float32) or x.shape != wanted:
-            fix = f"make them uint8 or float32 {wanted}"
-            yield f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: {fix}"
-        if y.dtype != expected or y.ndim != 1:
-            fix = "number its classes from 0, and name them in `classes`"
-            yield f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): {fix}"
-        if classes and y.size and (y.min() < 0 or y.max() >= classes):
-            yield f"has {split} labels that lie outside 0 .. {classes - 1}"
-        for what, array in (("inputs", x), ("targets", y)):
-            if bad := not_finite(array):
-                yield f"has {split} {what} that are {bad}"
-        if g.dtype != np.int32 or g.shape != (y.size,):
-            yield f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)"
-        if g.size and (g.min() < -1 or g.max() >= groups):
-            yield f"has {split} groups that lie outside -1 .. {groups - 1}"
+        for split in SPLITS:
+            x, y, g = self.x[split], self.y[split], self.group(split)
+            wanted, expected = (y.size, *self.shape), np.dtype(np.int64 if classes else np.float32)
+            if x.dtype not in (np.uint8, np.float32) or x.shape != wanted:
+                fix = f"make them uint8 or float32 {wanted}"
+                yield f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: {fix}"
+            if y.dtype != expected or y.ndim != 1:
+                fix = "number its classes from 0, and name them in `classes`"
+                yield f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): {fix}"
+            if classes and y.size and (y.min() < 0 or y.max() >= classes):
+                yield f"has {split} labels that lie outside 0 .. {classes - 1}"
+            for what, array in (("inputs", x), ("targets", y)):
+                if bad := not_finite(array):
+                    yield f"has {split} {what} that are {bad}"
+            if g.dtype != np.int32 or g.shape != (y.size,):
+                yield f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)"
+            if g.size and (g.min() < -1 or g.max() >= groups):
+                yield f"has {split} groups that lie outside -1 .. {groups - 1}"
 
 
 def _wrong(what: str) -> FedreproError:
@@ -193,11 +192,13 @@ def write_prepared(
     dims = int(np.prod(arrays.shape))
     flat = {split: arrays.x[split].reshape(-1, dims) for split in SPLITS}
     parts = {"x": flat, "y": arrays.y, "g": {split: arrays.group(split) for split in SPLITS}}
-    checksums = {
-        _file(split, part): artifacts.write_array(folder / _file(split, part), parts[part][split])
-        for split in SPLITS
-        for part in parts
-    }
+    digest, checksums = hashlib.sha256(), {}
+    for split, (part, by_split) in itertools.product(SPLITS, parts.items()):
+        array, file = by_split[split], _file(split, part)
+        checksums[file] = artifacts.write_array(folder / file, array)
+        if part != "g" or arrays.group_names:
+            digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
     # of each class; of a data set without classes, all of them as one number
     codes = {s: y if arrays.classes else np.zeros(y.size, int) for s, y in arrays.y.items()}
     most = max(1, len(arrays.classes))
@@ -211,7 +212,7 @@ def write_prepared(
         "token": spec.token,
         "version": spec.component.version,
         "counts": counts,
-        "sha256": _sha256(parts, bool(arrays.group_names)),
+        "sha256": digest.hexdigest(),
         "checksums": checksums,
         "place": artifacts.place_of(folder),
         "dtype": flat["train"].dtype.name,
@@ -251,16 +252,6 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 def _file(split: str, part: str) -> str:
     return f"{split}_{part}.npy"
-
-
-def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Return the SHA-256 over inputs parts["x"][split], labels "y", and if `grouped` groups "g"."""
-    digest = hashlib.sha256()
-    for split, name in itertools.product(SPLITS, "xyg" if grouped else "xy"):
-        array = parts[name][split]
-        digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 MOST = 10_000  # that are handed over

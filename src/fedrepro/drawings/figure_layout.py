@@ -54,8 +54,7 @@ class Line:
     @property
     def band(self) -> tuple[list[float], list[float]]:
         """Return the lower and the upper end of a band of one sd at each `x`."""
-        ends = [(m - s, m + s) for m, s in zip(self.mean, self.sd, strict=True)]
-        return [low for low, _ in ends], [high for _, high in ends]
+        return np.subtract(self.mean, self.sd).tolist(), np.add(self.mean, self.sd).tolist()
 
 
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
@@ -179,8 +178,7 @@ def grid_of(
     high = (height - top - bottom - between * (rows - 1)) / rows
     sides = {"left": left / width, "right": 1 - right / width, "wspace": across / wide}
     sides |= {"bottom": bottom / height, "top": 1 - top / height, "hspace": between / high}
-    grid = drawn.subplots(rows, columns, squeeze=False, gridspec_kw=sides)
-    return [list(row) for row in grid]
+    return list(map(list, drawn.subplots(rows, columns, squeeze=False, gridspec_kw=sides)))
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:

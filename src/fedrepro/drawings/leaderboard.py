@@ -67,8 +67,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    A group is its best method and those that paired t-tests do not separate from it. `board` has
-    the title and the methods with score 0 and 1 and to beat, `table` is the leaderboard's csv.
+    A group is its best method and those that paired t-tests do not separate from it.
     """
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
@@ -142,10 +141,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
-
-    `board` has the leaderboard's title and methods with score 0 and 1, `table` is its csv.
-    """
+    """Draw the methods' scores against the bytes that clients send, with the Pareto frontier."""
     from matplotlib.lines import Line2D
 
     families = _families(table)

@@ -116,8 +116,9 @@ SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
 BAR = "#6B7280"
 FAR = "#D55E00"
 NOISE = "#009E73"
+TICKS = {"color": "#444444", "labelcolor": "black", "major.width": 0.6, "major.size": 2.5}
 # text at least 7 pt at the width it is drawn for, glyphs as shapes so that every viewer agrees
-TEXT: dict[str, Any] = {
+RULES: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -126,9 +127,6 @@ TEXT: dict[str, Any] = {
     "ytick.labelsize": 7,
     "legend.fontsize": 7.5,
     "figure.titlesize": 9,
-}
-TICKS = {"color": "#444444", "labelcolor": "black", "major.width": 0.6, "major.size": 2.5}
-RULES: dict[Any, Any] = TEXT | {
     **{f"{axis}tick.{key}": value for axis in "xy" for key, value in TICKS.items()},
     "axes.edgecolor": "#444444",
     "axes.linewidth": 0.6,

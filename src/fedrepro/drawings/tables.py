@@ -203,8 +203,7 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data sets, constant parameters and trials (for measured times, the machine). `about` is
-    the json of a figure or table, `numbers` its csv.
+    It has data sets, constant parameters and trials, or for measured times the machine.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}

@@ -74,7 +74,8 @@ def run(job: Job, device: str = "cpu") -> None:
     for trial in trials:
         data, epochs = given.trial(trial), models[trial].epochs
         local, info = method_inputs(job.scenario, method, data, models[trial], public)
-        splits = data.splits(dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate)))
+        splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate))
+        splits = {name: data.split(name) for name in splits_of}
         costly, draws = SharedPreparation(local, info, data.rng), Draws(data.rng)
         for setting in method.expand():
             try:
@@ -126,10 +127,8 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a method with its parameter values, `setting`, on the models of a trial; count its cost.
 
     If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
-    the result is a model whose weights are NaN, as if it had diverged.
-
-    Raises:
-        FedreproError: the method returns another type than `MethodOutput`.
+    the result is a model whose weights are NaN, as if it had diverged. FedreproError is raised if
+    the method returns another type than `MethodOutput`.
     """
     import torch
 
@@ -192,10 +191,8 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     `average` keeps the statistics that the method averaged. `local` returns a model per client,
     with the statistics and normalisation weights that the client has among the models `local`.
     `recalibrate` measures statistics with the new weights, at clients or on the server's inputs.
-
-    Raises:
-        FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
-            `local` is asked of a method that reorders hidden units.
+    FedreproError is raised without BatchNorm, without data to measure statistics on, and if `local`
+    is asked of a method that reorders hidden units.
     """
     rule = setting["batchnorm"] if setting.component.meta["merges"] else "average"
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -286,8 +283,7 @@ def method_inputs(
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
-    another data set, whose inputs the server has without labels.
+    `public` is the folder of another data set, whose inputs the server has without labels.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -311,10 +307,7 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A method's costly preparation on a trial's local models, run once for several settings.
-
-    Settings share the preparation if all parameters that it takes are equal.
-    """
+    """A method's costly preparation of models, run once for settings equal in what it takes."""
 
     clients: LocalModels
     info: ClientInfo

@@ -28,7 +28,6 @@ from fedrepro.core.evaluation_schedule import (
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Spec
 from fedrepro.core.state_and_model_files import save_state, to_plain
 from fedrepro.numbers.model_evaluation import (
     ALONG,
@@ -47,9 +46,9 @@ from fedrepro.numbers.model_evaluation import (
     spreads,
     strange,
 )
-from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.planning.jobs import Job
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
-from fedrepro.stages.trial_data import ScenarioData, TrialData
+from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.stages.trial_rounds import (
     Checkpointer,
     Evaluator,
@@ -83,8 +82,12 @@ def run(job: Job, device: str = "cpu") -> None:
     given = ScenarioData.of(job, device)
     seconds = float(os.environ.get(CHECKPOINT_SECONDS, "20"))
     follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
-    meaning = checkpoint_fingerprint(given, method, measuring, follow)
-    splits_of = (*method.component.meta["evaluate"], *job.evaluate, *follow)
+    # a checkpoint goes on for equal inputs, code and device, also on another machine
+    code, specs = origin(given.device), (*scenario.specs, method)
+    meant = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
+    meant += [given.prepared.checksum, code["digest"], code["device"]]
+    meaning = ";".join([*meant, json.dumps(code["versions"], sort_keys=True)])
+    splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate, *follow))
     swept = scenario.training.swept
     settings = [  # local training, method, and the name of both
         (training, setting, setting_token(setting, [(key, training[key]) for key in swept]))
@@ -107,10 +110,7 @@ def run(job: Job, device: str = "cpu") -> None:
     def finish(
         at: int, trial: int, numbers: Sequence[Number], times: Mapping[str, Any], kept: Any = None
     ) -> None:
-        """Record the metrics `numbers`, the `times` and the final models `kept` of a trial.
-
-        `at` is the index of the setting in `settings`.
-        """
+        """Record metrics, times and final models (`kept`) of setting number `at` in a trial."""
         training, setting, name = settings[at]
         left_at = stopped.get(at)
         more = [Number("stopped_at", float(left_at))] if left_at else []
@@ -133,8 +133,12 @@ def run(job: Job, device: str = "cpu") -> None:
         """
         training, setting, name = settings[at]
         data, own = data_of(trial), replace(scenario, training=training)
-        splits = data.splits(dict.fromkeys(splits_of))
-        judge = evaluator_of(own, setting, data)
+        splits = {split: data.split(split) for split in splits_of}
+        clients = data.clients(own, setting)
+        judge: Evaluator = GlobalEvaluator(setting, clients)
+        if own.graph is not None:
+            weights = weights_of(own.graph, clients.count, data.rng)
+            judge = NodeEvaluator(setting, GraphNodes(**vars(clients), weights=weights))
         followed = {split: splits[split] for split in (TEST, *follow)}
         rounds = TrialRounds(judge, data.info(setting, training), measuring, followed)
         path = Path(job.out, CHECKPOINTS, f"{f'setting-{at}-' if several else ''}trial-{trial}.pt")
@@ -186,25 +190,6 @@ def run(job: Job, device: str = "cpu") -> None:
         write_table(Path(job.out, "confusion.parquet"), held, "confusion", source)
     write_measured(job, columns, table, source)
     shutil.rmtree(Path(job.out, CHECKPOINTS), ignore_errors=True)
-
-
-def evaluator_of(scenario: Scenario, method: Spec, data: TrialData) -> Evaluator:
-    """Return the evaluator of a method in a trial, with a server or on the scenario's graph."""
-    clients = data.clients(scenario, method)
-    if scenario.graph is None:
-        return GlobalEvaluator(method, clients)
-    weights = weights_of(scenario.graph, clients.count, data.rng)
-    return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
-
-
-def checkpoint_fingerprint(
-    given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
-) -> str:
-    """Return a text of all that a run depends on, but for the machine, to which a job may move."""
-    source, specs = origin(given.device), (*given.scenario.specs, method)
-    parts = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
-    parts += [given.prepared.checksum, source["digest"], source["device"]]
-    return ";".join([*parts, json.dumps(source["versions"], sort_keys=True)])
 
 
 class GlobalEvaluator(Evaluator):
@@ -276,11 +261,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' networks in a method's `state`: {"before" or "after" averaging: tensors}.
-
-        Raises:
-            FedreproError: the method returns other keys than these two, or a weight is not finite.
-        """
+        """Return nodes' tensors before and after averaging; raise for other keys, or not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -296,23 +277,20 @@ class NodeEvaluator(Evaluator):
                 )
         return {name: beliefs[name] for name in BELIEFS}
 
-    def _predicted(
-        self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        # a node's beliefs before and after averaging have equal draws
-        return [
-            predicted(self.clients.network, node, split, samples, rng.at(client=at))
-            for at, node in enumerate(_nodes(tensors))
-        ]
-
     def _evaluated(
         self, held: Mapping[str, Tensors], splits: Splits, rng: RngKey, ended: bool = False
     ) -> StateEvaluation:
         """Return metrics of the networks `held`; also confusion matrices if `ended`."""
         network, values, confusions = self.clients.network, list[Number](), {}
         samples = SAMPLES if ended else ALONG
+
+        def answers_of(tensors: Tensors, split: EvaluationSplit) -> list[Any]:
+            # a node's beliefs before and after averaging have equal draws
+            nodes = [(rng.at(client=at), node) for at, node in enumerate(_nodes(tensors))]
+            return [predicted(network, node, split, samples, key) for key, node in nodes]
+
         for name, tensors in held.items() if TEST in splits else ():
-            scores = self._predicted(tensors, splits[TEST], samples, rng)
+            scores = answers_of(tensors, splits[TEST])
             nodes = []
             for at, node in enumerate(_nodes(tensors)):
                 numbers = scored(*scores[at]) | spreads(network, node)
@@ -329,7 +307,7 @@ class NodeEvaluator(Evaluator):
         for name, split in splits.items():
             if name == TEST:
                 continue
-            scores = self._predicted(held[FIRST], split, samples, rng)
+            scores = answers_of(held[FIRST], split)
             right = [class_scores.argmax(1) == asked for class_scores, asked in scores]
             each = [float(hits.mean()) for hits in right]
             values += [Number("accuracy", v, name, client=at) for at, v in enumerate(each)]

@@ -9,12 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import (
-    temporary_folder,
-    write_bytes,
-    write_table,
-    write_text,
-)
+from fedrepro.core.artifacts import temporary_folder, write_bytes, write_table, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.exhibit_files import (

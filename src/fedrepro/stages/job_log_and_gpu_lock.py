@@ -102,8 +102,7 @@ def visible(count: int) -> list[str]:
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
     """Reserve one of the GPUs `names` for this process, once one is free, and return its index.
 
-    A reservation is a lock on a file in `folder`. The environment variable FEDREPRO_GPU_JOBS
-    (default 1) is how many processes may share a GPU.
+    A reservation locks a file in `folder`; FEDREPRO_GPU_JOBS (default 1) processes share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,13 +26,7 @@ from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.config import (
-    ExhibitFile,
-    load_config,
-    load_exhibits,
-    load_yaml,
-    validated,
-)
+from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits, load_yaml, validated
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final

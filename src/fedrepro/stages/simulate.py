@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
@@ -42,9 +41,6 @@ def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")
     for step, numbers in (*rounds.items(), (None, rounds[max(rounds)]), (None, simulated.ended)):
         for metric, value in numbers.items():
-            row = partial(MetricRow, trial, setting, metric, round=step)
-            if np.ndim(value) == 0:  # one number for all nodes
-                yield row(value=float(value))
-            else:
-                each = enumerate(np.asarray(value))
-                yield from (row(value=float(v), client=node) for node, v in each)
+            of_all = np.ndim(value) == 0  # one number for all nodes
+            for node, v in [(None, value)] if of_all else enumerate(np.asarray(value)):
+                yield MetricRow(trial, setting, metric, float(v), round=step, client=node)

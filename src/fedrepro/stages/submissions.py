@@ -27,13 +27,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.numbers.exhibit_files import (
-    TIMES,
-    ExhibitFiles,
-    command,
-    open_exhibit,
-    write_files,
-)
+from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, command, open_exhibit, write_files
 from fedrepro.planning.config import (
     Config,
     ExhibitFile,
@@ -108,8 +102,7 @@ class Verdict:
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
     """Return the configuration `file` of a leaderboard's tables with one method in place of all.
 
-    `says` is its name, label and parameters; FedreproError is raised if it sets more than these,
-    such as another partition, or names an unknown method.
+    `says` is its name, label and parameters; raises if it sets more, such as another partition.
     """
     known = components("method")
     if says.get("name") not in known:

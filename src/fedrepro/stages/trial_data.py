@@ -73,9 +73,8 @@ class ScenarioData:
         prepared = load_prepared(job.data)
         if prepared.token != token:
             raise corrupt_file_error(Path(job.data), f"it holds {prepared.token}, not {token}")
-        path = f"{token}/{job.scenario.partition.token}"
-        require_source(Path(job.members), {"path": path, "data": prepared.checksum})
-        members = Path(job.members)
+        members, path = Path(job.members), f"{token}/{job.scenario.partition.token}"
+        require_source(members, {"path": path, "data": prepared.checksum})
         return ScenarioData(job.scenario, prepared, members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
@@ -150,8 +149,7 @@ class TrialData:
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        The sample depends on seed, trial, `size` and `repetition` (the number of the sample) alone,
-        so that all methods get equal samples.
+        All methods get equal samples, by seed, trial, `size` and `repetition` (its number) alone.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -164,11 +162,8 @@ class TrialData:
         examples = validation or self.held
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
-    def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return {name: examples to evaluate models on} for the splits `names`, such as test."""
-        return {name: self._split(name) for name in names}
-
-    def _split(self, name: str) -> EvaluationSplit:
+    def split(self, name: str) -> EvaluationSplit:
+        """Return the examples of a split, such as test, to evaluate models on."""
         aside = next((part for part in HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
         taken = getattr(self.members, name) if of_clients or aside else ()
@@ -207,10 +202,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return what the method may know of its clients, as it declares in `needs`.
-
-        `training` is the local training procedure; `clients` answer the server's queries.
-        """
+        """Return what a method may know by its `needs`; `clients` answer the server's queries."""
         needs, members = method.component.meta["needs"], self.members
 
         def labels() -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -68,14 +68,6 @@ def _numba() -> str:
 
 
 LIBRARIES = {"torch": _torch, "BLAS": _blas, "Numba": _numba}
-
-
-def examine(say: Callable[[str], None]) -> int:
-    """Print the facts about this machine by `say`; return 1 if a library cannot be used, else 0."""
-    found = list(facts())
-    for what, words in found:
-        say(f"{what:13}{words}")
-    return int(any(words.startswith(BROKEN) for _, words in found))
 
 
 def slots() -> int:
