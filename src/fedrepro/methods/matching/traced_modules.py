@@ -78,7 +78,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
     for node in graph.graph.nodes:
         walk.visit(node)
     uses: dict[int, list[Use]] = {walk.sets[unit]: [] for unit in range(1, len(walk.sets))}
-    for unit, use in walk.found:
+    for use, unit in walk.found.items():
         if not walk.fixed(unit):
             uses[walk.sets[unit]].append(use)
     counts = tuple(map(walk.names.index, network.counts))
@@ -96,9 +96,9 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    sets: the numbers of sets, joined where two prove to be one. found: pairs of a set's number and
-    a parameter's axis that lists its units. given: the output of each visited call. heads: (index
-    of a tensor, axis) for each axis that lists the classes.
+    sets: the numbers of sets, joined where two prove to be one. found: {a parameter's axis that
+    lists units: the number of their set}. given: the output of each visited call. heads: (index of
+    a tensor, axis) for each axis that lists the classes.
     """
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:
@@ -109,7 +109,7 @@ class _Walk:
         held = [*network.module.named_parameters(), *network.module.named_buffers()]
         self.named = {id(value): name for name, value in held}
         self.sets = DisjointSet([FIXED])
-        self.found: list[tuple[int, Use]] = []
+        self.found: dict[Use, int] = {}
         self.given: dict[Any, _Given | None] = {}
         self.heads: tuple[tuple[int, int], ...] = ()
 
@@ -127,7 +127,7 @@ class _Walk:
         known = [value for value in inputs if value is not None]
         if node.op == "output":
             last = {self.sets[value.unit] for value in known if not self.fixed(value.unit)}
-            given = [(self.sets[unit], use.at) for unit, use in self.found if use.gives]
+            given = [(self.sets[unit], use.at) for use, unit in self.found.items() if use.gives]
             self.heads = tuple((at, 0) for root, at in given if root in last)
             for value in known:
                 self.sets.merge(value.unit, FIXED)
@@ -200,8 +200,7 @@ class _Walk:
             return given
         channels = isinstance(part, nn.GroupNorm) and part.num_groups in (1, part.num_channels)
         rows = isinstance(part, nn.LayerNorm) and len(before) == 2
-        norms = nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm
-        if isinstance(part, norms) or channels or rows:
+        if isinstance(part, nn.modules.batchnorm._NormBase) or channels or rows:
             for called in ("weight", "bias", "running_mean", "running_var"):
                 value = getattr(part, called, None)
                 counted = not called.startswith("running")
@@ -220,11 +219,6 @@ class _Walk:
         it), gives (it is a layer's output). If another call has recorded the axis, sets are joined.
         """
         name = self.named.get(id(value), "")
-        if name not in self.names:
-            return
-        use = Use(self.names.index(name), axis, places, **kind)
-        for before, other in self.found:
-            if other == use:
-                self.sets.merge(before, unit)
-                return
-        self.found.append((unit, use))
+        if name in self.names:
+            use = Use(self.names.index(name), axis, places, **kind)
+            self.sets.merge(self.found.setdefault(use, unit), unit)
