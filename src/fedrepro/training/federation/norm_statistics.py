@@ -73,14 +73,9 @@ def running_statistics(
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Combine results of `running_statistics` to those of all examples: float32 (1, *shape)."""
-    counts = np.array([float(answer["examples"][0]) for answer in answers])
-    share = counts / counts.sum()
-    each = {
-        name: np.stack([answer[name] for answer in answers]).astype(float)
-        for name in answers[0]
-        if name != "examples"
-    }
-    made = {}
+    each = {k: np.stack([answer[k] for answer in answers]).astype(float) for k in answers[0]}
+    counts = each.pop("examples")[:, 0]
+    share, made = counts / counts.sum(), dict[str, np.ndarray]()
     for name, values in each.items():
         mean = np.tensordot(share, values, 1)
         if name.endswith(VARIANCE):
