@@ -70,21 +70,19 @@ def combine(
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     """Apply a one-shot method with its parameters, `setting`, to a user's models in `context`."""
-    lacking = context.lacking(setting.component)
-    if setting.component.meta["kind"] == "control":
+    kind, lacking = setting.component.meta["kind"], context.lacking(setting.component)
+    if kind == "control":
         lacking = "is control: only one-shot methods make a model of others"
+    elif kind != "one_shot":
+        lacking = f"is {kind}: only one-shot methods combine models that are trained already"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(setting, _shared(context, setting, seed)).made
+    shared = SharedPreparation(context.models, context.info(setting), RngKey(seed, 0))
+    made = applied(setting, shared).made
     if not isinstance(made, GlobalModel):
         said = f"method '{setting.token}' makes a network for each client, and not one of all"
         raise FedreproError(f"{said}: take batchnorm~average or batchnorm~recalibrate")
     return replace(made, layers=context.models.layers)
-
-
-def _shared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    bare = replace(context.models, label_counts=None)
-    return SharedPreparation(bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
@@ -221,14 +219,14 @@ def _best(
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = item.meta["grid"] if inputs is not None else {}
     settings = list(item.spec({name: list(values) for name, values in grid.items()}).expand())
-    costly, draws = _shared(context, settings[0], seed), Draws(RngKey(seed, 0))
+    rng = RngKey(seed, 0)
+    costly, draws = SharedPreparation(models, context.info(settings[0]), rng), Draws(rng)
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
         split = {"test": EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)}
-        assert made is not None
         if isinstance(made, GlobalModel):
             return {number.metric: number.value for number in measure(made, split, draws)}
-        return {number.metric: number.value for number in measure_alone(made, split, draws)[0]}
+        return {one.metric: one.value for one in measure_alone(each(made), split, draws)[0]}
 
     results, best = [applied(setting, costly) for setting in settings], 0
     if len(settings) > 1 and inputs is not None and labels is not None:
@@ -279,17 +277,16 @@ def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
     """Read a global model of architectures `words`; return it, and its networks as local models."""
-    state = read_state(path)
-    if not (isinstance(state, Mapping) and set(state) >= MIXTURE):
-        local = files.read([state], [str(path)], words)
-        return GlobalModel(local.model, local.tensors, widths=local.widths), local
-    several = list(state["state_dicts"])
-    names = [f"{path}, network {place}" for place in range(len(several))]
+    state, names = read_state(path), [str(path)]
+    mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
+    several = list(state["state_dicts"]) if mixture else [state]
+    if mixture:
+        names = [f"{path}, network {place}" for place in range(len(several))]
     local = files.read(several, names, words)
-    weights = np.asarray(state["weights"], np.float64)
-    gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
-    ties = RngKey(0, 0) if state.get("vote") else None
-    made = GlobalModel(
-        local.model, local.tensors, weights, ties=ties, gate=gate or None, widths=local.widths
-    )
+    made = GlobalModel(local.model, local.tensors, widths=local.widths)
+    if mixture:
+        gate = {k: np.asarray(value, np.float32) for k, value in state.get("gate", {}).items()}
+        ties = RngKey(0, 0) if state.get("vote") else None
+        weights = np.asarray(state["weights"], np.float64)
+        made = replace(made, weights=weights, ties=ties, gate=gate or None)
     return made, local
