@@ -157,14 +157,16 @@ def made_of(
 
 
 def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Return a model's class probabilities for the problem's training examples, (N, K)."""
+    """Return a model's class probabilities for the training examples, (N, K); require finite."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
-        return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
+        scores = probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         said = f"its networks cannot predict, with tensors of shapes {forms}"
         raise FedreproError(said) from error
+    _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+    return scores
 
 
 # ------------------------------------------------------------------------------- the rules
@@ -197,7 +199,10 @@ def combines(item: Component, problem: SmallProblem) -> None:
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
-        actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
+        actual, shape = (
+            tuple(probabilities_of(model, problem).shape),
+            (len(problem.labels), classes),
+        )
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if (weights := model.weights) is not None:
             actual, shape = weights.shape, (model.networks, classes)
@@ -249,7 +254,7 @@ def _require_predicts(
 ) -> None:
     """Require finite predictions of a method's `state`, or finite float32 networks of all nodes."""
     if item.meta["kind"] == "federated":
-        _require_finite(each(made.model(state, clients))[0], problem)
+        probabilities_of(each(made.model(state, clients))[0], problem)
         return
     shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
     beliefs = made.beliefs(state, clients)
@@ -286,12 +291,6 @@ def rules_of(item: Component) -> dict[Rule, str]:
     return {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
 
 
-def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    scores = probabilities_of(model, problem)
-    _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
-    return scores
-
-
 def _require_known(item: Component, where: str, *found: Collection[str]) -> None:
     strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
     said = f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)"
@@ -308,11 +307,10 @@ def methods_of(wanted: str) -> list[Component]:
         if wanted not in known:
             raise unknown("method", wanted, known, "fedrepro (a file ends in .py)")
         return [known[wanted]]
+    plugins.add_plugin_files([wanted])
     files = plugins.configured_files()
-    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
-    if not same:
-        plugins.set_plugin_files((*files, wanted))
-    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    file = next(one for one in files if os.path.abspath(one) == os.path.abspath(wanted))
+    methods = [item for item in components_of(file) if item.kind == "method"]
     if not methods:
         raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
     return methods
@@ -347,10 +345,10 @@ def _digits(item: Component, named: str) -> SmallProblem:
     spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
     made = spec.component.make(Arrays, Path(), **spec.values)
     x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
-    y, classes, pooled = made.y, len(made.classes), "partition" in scenario
+    y, classes = made.y, len(made.classes)
     held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
-    values = {} if pooled else {"clients": 5, "alpha": 0.5}
-    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
+    word = "pooled" if "partition" in scenario else "dirichlet+alpha~0.5+clients~5"
+    kind = parse_token("partition", word)
     owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
     pairs = {"train": (x["train"], y["train"])}
