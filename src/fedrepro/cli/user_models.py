@@ -104,7 +104,7 @@ def evaluate(
     from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    results = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
+    results = [*evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))]
     rows, lines = [], []
     for found in results:
         name, loss = found["name"], found["loss"]

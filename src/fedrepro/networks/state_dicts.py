@@ -147,8 +147,8 @@ def unstack(
             for part in parts:
                 value = tensors[f"{part}{place}"][network]
                 if widths:  # the rest stands for no units
-                    own = slice(ends[place]), slice(ends[place + 1])
-                    value = value[own[2 - value.ndim :]]
+                    cut = slice(ends[place]), slice(ends[place + 1])
+                    value = value[cut[2 - value.ndim :]]
                 value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
@@ -348,14 +348,13 @@ def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
 class MixedNetwork(Network):
     """Several architectures as one network, whose tensors have the number of their member first.
 
-    Tensors of other members are zeros; one more tensor tells which member a model is.
+    Tensors of other members are zeros; one more tensor, one-hot, tells which member a model is.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Describe all architectures' tensors by name, and a one-hot tensor of the one in use."""
         own = {
             f"{k}.{name}": parameter
             for k, member in enumerate(self.members)
@@ -412,13 +411,12 @@ def _mixed(
         raise FedreproError(
             f"the networks take and give {either}: let all have one --shape and the same classes"
         )
-    tensors, which = {}, np.zeros((len(models), len(kinds)), np.float32)
+    tensors = {}
     for k, one in enumerate(read):
-        which[at[k], k] = 1
         for name, value in one.tensors.items():
             held = tensors[f"{k}.{name}"] = np.zeros((len(models), *value.shape[1:]), np.float32)
             held[at[k]] = value
-    tensors[WHICH] = which
+    tensors[WHICH] = np.eye(len(kinds), dtype=np.float32)[[kinds.index(m) for m in models]]
     specs = tuple(one.model for one in read)
 
     def mixed(shape: Shape, classes: int) -> Network:

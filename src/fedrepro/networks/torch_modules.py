@@ -105,11 +105,8 @@ class ModuleNetwork(Network):
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the module's own tensors (*shape) by name, with the values it was created with."""
-        return self._tensors_of(self.module)
-
-    def _tensors_of(self, made: torch.nn.Module) -> dict[str, torch.Tensor]:
-        held = dict(made.named_buffers())
-        named = {**dict(made.named_parameters()), **{name: held[name] for name in self.buffers}}
+        own = {name: self.module.get_buffer(name) for name in self.buffers}
+        named = {**dict(self.module.named_parameters()), **own}
         return {name: value.detach() for name, value in named.items()}
 
     @cached_property
@@ -162,12 +159,10 @@ class ModuleNetwork(Network):
 
         # as data, so that writing there is not differentiated
         kept = {name: tensors[name].data for name in self.buffers}
-        buffers = {
-            name: kept.get(name, value).to(
-                x.device, x.dtype if value.is_floating_point() else value.dtype
-            )
-            for name, value in self.module.named_buffers()
-        }
+        buffers = {}
+        for name, value in self.module.named_buffers():
+            dtype = x.dtype if value.is_floating_point() else value.dtype
+            buffers[name] = kept.get(name, value).to(x.device, dtype)
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
         for name in self.moving if self.module.training else ():
             if buffers[name] is not kept[name]:  # whole numbers are copies
@@ -182,7 +177,7 @@ class ModuleNetwork(Network):
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
             made = self.model.component.fn(self.shape, self.classes, **self.model.values)
-            begun = self._tensors_of(made)
+        begun = replace(self, module=made).tensors
         return {k: v.cpu().float().numpy().copy() for k, v in begun.items()}
 
 

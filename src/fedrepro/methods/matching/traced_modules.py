@@ -110,7 +110,7 @@ class _Walk:
         self.named = {id(value): name for name, value in held}
         self.sets = DisjointSet([FIXED])
         self.found: dict[Use, int] = {}
-        self.given: dict[Any, _Given | None] = {}
+        self.given: dict[Any, _Given] = {}
         self.heads: tuple[tuple[int, int], ...] = ()
 
     def fixed(self, unit: int) -> bool:
@@ -123,8 +123,7 @@ class _Walk:
 
     def visit(self, node: torch.fx.Node) -> None:
         """Record the units of a traced call's output, and parameter axes that list them."""
-        inputs = [self.given[arg] for arg in node.all_input_nodes]
-        known = [value for value in inputs if value is not None]
+        known = [self.given[arg] for arg in node.all_input_nodes if arg in self.given]
         if node.op == "output":
             last = {self.sets[value.unit] for value in known if not self.fixed(value.unit)}
             given = [(self.sets[unit], use.at) for use, unit in self.found.items() if use.gives]
@@ -136,7 +135,7 @@ class _Walk:
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
             self.given[node] = _Given(FIXED)
         elif node.op == "get_attr" or not hasattr(meta, "shape"):
-            self.given[node] = None  # a size, or another number
+            return  # a size, or another number, has no units
         elif node.op == "call_module":
             self.given[node] = self._part(str(node.target), node, known[0])
         else:
@@ -156,7 +155,7 @@ class _Walk:
         if name in ADDED and len({value.places for value in known}) == 1:
             # what is laid over all units, as a map of one channel, has units of its own
             wide = [
-                self.given[arg]
+                self.given.get(arg)
                 for arg in node.all_input_nodes
                 if (meta := arg.meta.get("tensor_meta")) and tuple(meta.shape[1:2]) == shape[1:2]
             ]

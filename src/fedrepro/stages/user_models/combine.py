@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -28,11 +28,9 @@ from fedrepro.numbers.model_evaluation import (
     EvaluationSplit,
     class_scores,
     confusion,
-    measure,
-    measure_alone,
     scored,
 )
-from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
+from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_of, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.stages.user_models.user_files import (
     EQUAL,
@@ -62,10 +60,9 @@ def combine(
     """
     spec = parse_token("method", method) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
-    context = ModelContext.of(models)
-    if not context.counted and "example_counts" in setting.component.meta["needs"]:
+    if models.label_counts is None and "example_counts" in setting.component.meta["needs"]:
         warnings.warn(EQUAL, stacklevel=2)
-    return combined(context, setting, seed)
+    return combined(ModelContext.of(models), setting, seed)
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
@@ -184,13 +181,12 @@ def run_all(
 
 def entries(
     context: ModelContext, examples: Examples, seed: int = 0
-) -> list[tuple[dict[str, Any], MethodOutput]]:
-    """Return a row and the models of each one-shot method and control, measured on `examples`.
+) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
+    """Yield a row and the models of each one-shot method and control, measured on `examples`.
 
     A row has accuracies and costs; `seconds` are of all parameter values tried; `not_applied` is
     the reason if it failed.
     """
-    found = []
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -207,8 +203,7 @@ def entries(
                 why = known or f"by a fault of the program ({arose(error)})"
                 row["not_applied"] = f"failed: {why}"
             log(name)
-        found.append((row, made))
-    return found
+        yield row, made
 
 
 def _best(
@@ -222,21 +217,20 @@ def _best(
     rng = RngKey(seed, 0)
     costly, draws = SharedPreparation(models, context.info(settings[0]), rng), Draws(rng)
 
-    def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
+    def numbers_on(on: Examples, done: SettingResult) -> dict[str, float]:
         split = {"test": EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)}
-        if isinstance(made, GlobalModel):
-            return {number.metric: number.value for number in measure(made, split, draws)}
-        return {one.metric: one.value for one in measure_alone(each(made), split, draws)[0]}
+        numbers = numbers_of(done.made, split, draws, None, done.cost)
+        return {number.metric: number.value for number in numbers if number.client is None}
 
     results, best = [applied(setting, costly) for setting in settings], 0
     if len(settings) > 1 and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
-        best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
-    made = results[best].made
-    found = {number.metric: number.value for number in results[best].cost}
-    found |= measured(made, examples) | {"seconds": sum(done.seconds for done in results)}
-    numbers: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
-    return numbers | {"setting": settings[best].token, "settings_tried": len(settings)}, made
+        best = int(np.argmax([numbers_on(held, done)["accuracy"] for done in results]))
+    found = numbers_on(examples, results[best])
+    found["seconds"] = sum(done.seconds for done in results)
+    row: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
+    row |= {"setting": settings[best].token, "settings_tried": len(settings)}
+    return row, results[best].made
 
 
 # ---------------------------------------------------------------------------- models in files
@@ -244,14 +238,14 @@ def _best(
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
-def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
+def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
     """Measure the model in each of `files.models` on the examples in the file `files.evaluate`.
 
-    Returns a dict per model; keys are name, accuracy, loss, recall (by class), examples,
+    Yields a dict per model; keys are name, accuracy, loss, recall (by class), examples,
     parameters and networks. Models may differ in width.
     """
     assert files.evaluate is not None
-    words, models, results = files.words, files.models, list[dict[str, Any]]()
+    words, models = files.words, files.models
     examples_for = cache(partial(read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
@@ -262,7 +256,7 @@ def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
         labels = examples.targets.numpy()
         scores = class_scores(network, made, examples, None).numpy()
         found, matrix = scored(scores, labels), confusion(scores, labels)
-        result = {
+        yield {
             "name": str(path),
             "accuracy": found["accuracy"],
             "loss": found["nll"] if made.gate is None and made.ties is None else None,
@@ -271,8 +265,6 @@ def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
             "parameters": made.trained(network.buffers),
             "networks": made.networks,
         }
-        results.append(result)
-    return results
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:

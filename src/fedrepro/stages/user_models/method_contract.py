@@ -34,13 +34,7 @@ from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components, components_of, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import (
-    from_plain,
-    load_state,
-    normalized,
-    save_state,
-    to_plain,
-)
+from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
@@ -173,10 +167,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require a docstring, evaluation on test examples, and a grid with the default among others.
-
-    A method may declare no grid.
-    """
+    """Require a docstring, evaluation on test examples, and in a grid the default among others."""
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
@@ -187,10 +178,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 
 def combines(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions, declared metrics, and the same of a second call of a method.
-
-    The clients' models stay as they are.
-    """
+    """Require finite predictions, declared metrics, unchanged models, the same of a second call."""
     before, classes = problem.models.tensors, problem.models.classes
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
@@ -225,7 +213,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
         path = folder / "state.pt"
 
         def kept(state: State) -> bytes:
-            save_state(path, to_plain(normalized(state)))
+            save_state(path, to_plain(state))
             return path.read_bytes()
 
         state = made.init(clients, info, RngKey(0))

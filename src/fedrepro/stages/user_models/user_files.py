@@ -158,24 +158,22 @@ def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ModelContext:
-    """A user's models, and all that is `known` of the clients who trained them.
-
-    counted: whether the clients' numbers of examples are known; otherwise all have equal weights.
-    """
+    """A user's models, and all that is `known` of the clients who trained them."""
 
     models: LocalModels
     known: ClientInfo
-    counted: bool = True
 
     @staticmethod
     def of(models: LocalModels, **known: Any) -> ModelContext:
-        """Build a context; `known` are fields of ClientInfo, besides label counts of `models`."""
+        """Build a context; `known` are fields of ClientInfo, besides label counts of `models`.
+
+        Clients of whom no numbers of examples are known have equal weights.
+        """
         if (counts := models.label_counts) is not None:
             known |= {"example_counts": counts.sum(1), "label_counts": counts}
-        counted = "example_counts" in known
         known.setdefault("example_counts", np.ones(models.clients, np.int64))
         known.setdefault("training", components("training")["adam"].spec())
-        return ModelContext(replace(models, label_counts=None), ClientInfo(**known), counted)
+        return ModelContext(replace(models, label_counts=None), ClientInfo(**known))
 
     def lacking(self, item: Component) -> str:
         """Return why a method of trained models is not applied (the end of a sentence), or ""."""
@@ -302,6 +300,5 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     )
     if not models.model.component.meta.get(MODULE):
         about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
-    context = ModelContext.of(models, **known)
-    notes = (about,) if context.counted else (about, EQUAL)
-    return context, measured, notes
+    notes = (about, EQUAL) if counts is None else (about,)
+    return ModelContext.of(models, **known), measured, notes
