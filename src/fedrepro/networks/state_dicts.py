@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
 WRAPPER = re.compile(r"^(?:module|_orig_mod)\.")  # of DataParallel and torch.compile
-CHECKPOINT = ("state_dict", "model_state_dict", "model")  # under which checkpoints keep one
+CHECKPOINT = ("state_dict", "model_state_dict", "model")  # keys of a state dict in checkpoints
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
 
@@ -243,10 +243,10 @@ def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
 
 
 class StoredTensor(NamedTuple):
-    """What a key of a state dict of a user's PyTorch module holds: the tensor `name` of a model.
+    """The value of a key in state dicts of a user's PyTorch module: a model's tensor `name`.
 
-    Keys of tied weights have one name. dtype: of buffers that are not float32. fixed: a buffer that
-    is equal at all clients and that training does not change; it is in no model's tensors.
+    Keys of tied weights have one name. dtype: of a buffer, as parameters are float32. fixed: a
+    buffer that is equal at all clients and that training does not change; no model's tensor.
     """
 
     name: str
@@ -281,10 +281,11 @@ def _stacked_module(
     stored = module.state_dict(keep_vars=True)
     held, tensors = dict[int, StoredTensor](), dict[str, np.ndarray]()
     for name, own in (*module.named_parameters(), *module.named_buffers()):
-        if name not in stored:  # the module makes this buffer
+        buffer = not isinstance(own, torch.nn.Parameter)
+        if buffer and name not in stored:  # the module makes it
             continue
         values, here = [state[name] for state in states], StoredTensor(name)
-        if not isinstance(own, torch.nn.Parameter):
+        if buffer:
             values = [torch.as_tensor(value).detach().cpu().to(own.dtype) for value in values]
             same = all(torch.equal(values[0], value) for value in values[1:])
             fixed = values[0] if same and name not in network.buffers else None

@@ -75,15 +75,22 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
         said = f"model '{name}' cannot be traced, so nobody knows which layers share units"
         raise FedreproError(f"{said} ({type(error).__name__}: {one_line(error)})") from error
     walk = _Walk(network, name)
-    for node in graph.graph.nodes:
+    *calls, output = graph.graph.nodes
+    for node in calls:
         walk.visit(node)
+    last = [walk.given[arg].unit for arg in output.all_input_nodes if arg in walk.given]
+    hidden = {walk.sets[unit] for unit in last if not walk.fixed(unit)}
+    given = [(walk.sets[unit], use.at) for use, unit in walk.found.items() if use.gives]
+    heads = tuple((at, 0) for root, at in given if root in hidden)  # they list the classes
+    for unit in last:
+        walk.sets.merge(unit, FIXED)
     uses: dict[int, list[Use]] = {walk.sets[unit]: [] for unit in range(1, len(walk.sets))}
     for use, unit in walk.found.items():
         if not walk.fixed(unit):
             uses[walk.sets[unit]].append(use)
     counts = tuple(map(walk.names.index, network.counts))
     sets = tuple(tuple(each) for each in uses.values() if each)
-    return Traced(tuple(walk.names), UnitSets(sets, walk.heads, counts))
+    return Traced(tuple(walk.names), UnitSets(sets, heads, counts))
 
 
 class _Given(NamedTuple):
@@ -97,8 +104,7 @@ class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
     sets: the numbers of sets, joined where two prove to be one. found: {a parameter's axis that
-    lists units: the number of their set}. given: the output of each visited call. heads: (index of
-    a tensor, axis) for each axis that lists the classes.
+    lists units: the number of their set}. given: the output of each visited call.
     """
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:
@@ -111,7 +117,6 @@ class _Walk:
         self.sets = DisjointSet([FIXED])
         self.found: dict[Use, int] = {}
         self.given: dict[Any, _Given] = {}
-        self.heads: tuple[tuple[int, int], ...] = ()
 
     def fixed(self, unit: int) -> bool:
         return bool(self.sets.connected(unit, FIXED))
@@ -124,13 +129,6 @@ class _Walk:
     def visit(self, node: torch.fx.Node) -> None:
         """Record the units of a traced call's output, and parameter axes that list them."""
         known = [self.given[arg] for arg in node.all_input_nodes if arg in self.given]
-        if node.op == "output":
-            last = {self.sets[value.unit] for value in known if not self.fixed(value.unit)}
-            given = [(self.sets[unit], use.at) for use, unit in self.found.items() if use.gives]
-            self.heads = tuple((at, 0) for root, at in given if root in last)
-            for value in known:
-                self.sets.merge(value.unit, FIXED)
-            return
         meta: Any = node.meta.get("tensor_meta")
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
             self.given[node] = _Given(FIXED)

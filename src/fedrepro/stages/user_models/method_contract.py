@@ -233,19 +233,16 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             for name, values in report.clients.items():
                 said = f"{name} is {np.shape(values)} in its report: not one a client"
                 _require(np.shape(values) == (clients.count,), said)
-            _require_predicts(item, made, after, clients, problem)
+            if item.meta["kind"] == "federated":
+                probabilities_of(each(made.model(after, clients))[0], problem)
+            else:
+                _require_networks(made.beliefs(after, clients), clients)
             state = after
 
 
-def _require_predicts(
-    item: Component, made: Any, state: State, clients: Clients, problem: SmallProblem
-) -> None:
-    """Require finite predictions of a method's `state`, or finite float32 networks of all nodes."""
-    if item.meta["kind"] == "federated":
-        probabilities_of(each(made.model(state, clients))[0], problem)
-        return
+def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
+    """Require finite float32 networks of all nodes, before and after they combine them."""
     shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
-    beliefs = made.beliefs(state, clients)
     _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
     for tensors in beliefs.values():
         actual = {key: value.shape for key, value in tensors.items()}

@@ -167,7 +167,7 @@ class ModelContext:
     def of(models: LocalModels, **known: Any) -> ModelContext:
         """Build a context; `known` are fields of ClientInfo, besides label counts of `models`.
 
-        Clients of whom no numbers of examples are known have equal weights.
+        If no numbers of examples are known, all clients have equal weights.
         """
         if (counts := models.label_counts) is not None:
             known |= {"example_counts": counts.sum(1), "label_counts": counts}
