@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedrepro.api import (
-    BELIEFS,
-    NEEDS,
-    ClientInfo,
-    GlobalModel,
-    LocalModels,
-    Simulated,
-    State,
-    takes,
-)
+from fedrepro.api import BELIEFS, NEEDS, ClientInfo, GlobalModel, LocalModels, Simulated, takes
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
@@ -212,7 +203,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
     with temporary_folder() as folder:
         path = folder / "state.pt"
 
-        def kept(state: State) -> bytes:
+        def kept(state: dict[str, Any]) -> bytes:
             save_state(path, to_plain(state))
             return path.read_bytes()
 
