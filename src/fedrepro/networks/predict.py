@@ -98,8 +98,9 @@ def probabilities(
     with torch.no_grad():
         for each in _batches(network, tensors, examples):
             for i, logits in enumerate(each):
-                scores = torch.softmax(logits, dim=1)
-                if ties is not None:
+                if ties is None:
+                    scores = torch.softmax(logits, dim=1)
+                else:
                     scores = torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
                 out[at : at + len(logits)] += share[i] * scores
             at += len(each[0])
