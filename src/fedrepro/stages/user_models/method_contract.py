@@ -178,10 +178,8 @@ def combines(item: Component, problem: SmallProblem) -> None:
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
-        actual, shape = (
-            tuple(probabilities_of(model, problem).shape),
-            (len(problem.labels), classes),
-        )
+        scores = probabilities_of(model, problem)
+        actual, shape = tuple(scores.shape), (len(problem.labels), classes)
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if (weights := model.weights) is not None:
             actual, shape = weights.shape, (model.networks, classes)
