@@ -7,46 +7,41 @@ from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
 
-
-def _option(words: str, *names: str, least: int | None = None) -> Any:
-    return typer.Option(*names, help=words, min=least)
-
-
 File = Path | None
 Text = str | None
-Model = Annotated[Text, _option("such as resnet20+norm~batch, or file.py:Class")]
-ShapeText = Annotated[Text, _option("of one example, such as 1,28,28")]
+Model = Annotated[Text, Option(help="such as resnet20+norm~batch, or file.py:Class")]
+ShapeText = Annotated[Text, Option(help="of one example, such as 1,28,28")]
 
 
 def combine(
     method: Annotated[
-        str, typer.Argument(help="such as pfnm or pfnm+sigma2~0.1; all: every one that applies")
+        str, Argument(help="such as pfnm or pfnm+sigma2~0.1; all: every one that applies")
     ],
     models: Annotated[
-        list[str], typer.Argument(help="a state dict of each client: .pt, .pth or .safetensors")
+        list[str], Argument(help="a state dict of each client: .pt, .pth or .safetensors")
     ],
-    out: Annotated[File, _option("file to write; of all methods a new folder")] = None,
-    evaluate: Annotated[File, _option("examples to measure all methods on")] = None,
-    validation: Annotated[File, _option("examples that methods may choose by")] = None,
+    out: Annotated[File, Option(help="file to write; of all methods a new folder")] = None,
+    evaluate: Annotated[File, Option(help="examples to measure all methods on")] = None,
+    validation: Annotated[File, Option(help="examples that methods may choose by")] = None,
     clients_data: Annotated[
         list[str] | None,
-        _option(
-            "training examples of each client, in files named like the models; a pattern stands in "
-            "quotation marks"
+        Option(
+            help="training examples of each client, in files named like the models; a pattern "
+            "stands in quotation marks"
         ),
     ] = None,
-    public: Annotated[File, _option("inputs of other data that the server has")] = None,
-    start: Annotated[File, _option("state dict that all clients started from")] = None,
+    public: Annotated[File, Option(help="inputs of other data that the server has")] = None,
+    start: Annotated[File, Option(help="state dict that all clients started from")] = None,
     labels: Annotated[
-        File, _option("examples of each client (row) and class (column), or in all, csv")
+        File, Option(help="examples of each client (row) and class (column), or in all, csv")
     ] = None,
-    seed: Annotated[int, _option("seed of every draw", least=0)] = 0,
-    training: Annotated[str, _option("token by which methods train that do")] = "adam",
+    seed: Annotated[int, Option(min=0, help="seed of every draw")] = 0,
+    training: Annotated[str, Option(help="token by which methods train that do")] = "adam",
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
@@ -99,9 +94,9 @@ def _size(parameters: float, networks: float) -> str:
 
 def evaluate(
     models: Annotated[
-        list[str], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote")
+        list[str], Argument(help="state dicts of plain PyTorch, or what combine wrote")
     ],
-    data: Annotated[Path, _option("labelled examples, npz or csv")],
+    data: Annotated[Path, Option(help="labelled examples, npz or csv")],
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
@@ -109,7 +104,7 @@ def evaluate(
     from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.user_files import ModelFiles
 
-    results = evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))
+    results = [*evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))]
     rows, lines = [], []
     for found in results:
         name, loss = found["name"], found["loss"]
@@ -123,8 +118,8 @@ def evaluate(
 
 
 def check_method(
-    method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
-    model: Annotated[str, _option("network, such as resnet8+norm~batch or nets.py:Net")] = "",
+    method: Annotated[str, Argument(help="a file, such as mine.py, or a method's name")],
+    model: Annotated[str, Option(help="network, such as resnet8+norm~batch or nets.py:Net")] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
     from fedrepro.stages.user_models.method_contract import check_method, methods_of
@@ -137,4 +132,4 @@ def check_method(
         broken = sum(map(bool, findings.values()))
         say(f"{item.name}: {f'fails {broken} of' if broken else 'passes all'} {len(checks)} checks")
         failed += broken
-    raise typer.Exit(int(failed > 0))
+    raise Exit(int(failed > 0))

@@ -115,10 +115,6 @@ def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, A
     ]
 
 
-def _convolved(part: Any, x: torch.Tensor) -> torch.Size:
-    return part._conv_forward(x, part.weight, part.bias).shape  # type: ignore[no-any-return]
-
-
 @lru_cache(32)
 def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
     import torch
@@ -133,7 +129,9 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             said = f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples"
             raise FedreproError(f"{said}: {fix}")
         # of what the hook sees, by the layer's own padding
-        due = () if not given else out.shape if linear else _convolved(part, given[0])
+        due = out.shape if given and linear else ()
+        if given and not linear:
+            due = part._conv_forward(given[0], part.weight, part.bias).shape
         if due != out.shape:
             fix = "pass it one input by position and let its `padding` say how it pads"
             said = f"layer '{weight}' gives {tuple(out.shape)}, not what its input and padding give"

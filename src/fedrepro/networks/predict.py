@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,7 +28,6 @@ class Scaled(Protocol):
     def scaled(self, rows: slice) -> torch.Tensor: ...
 
 
-Gate = Arrays  # a small network on the logits of several
 TIE = 1e-9  # below the difference of any two shares of votes
 
 
@@ -75,48 +74,22 @@ def draws_of(network: Network, tensors: Arrays, samples: int, rng: RngKey) -> di
 
 
 def probabilities(
-    network: Network, tensors: Arrays, weights: np.ndarray | None, examples: Scaled
-) -> torch.Tensor:
-    """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
-
-    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each.
-    Scores are on the examples' device. Source: PFNM, supplement 4.1 (ensembles).
-    """
-    import torch
-
-    softmax = partial(torch.softmax, dim=1)
-    return _summed(network, tensors, weights, examples, softmax, examples.dtype)
-
-
-def votes(
-    network: Network, tensors: Arrays, weights: np.ndarray | None, examples: Scaled, rng: RngKey
-) -> torch.Tensor:
-    """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
-
-    The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape),
-    `weights` (m, K), or None for 1/m each. Random numbers below 1e-9 (TIE), by `rng`, break ties.
-    """
-    import torch
-
-    def each(logits: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
-
-    scores = _summed(network, tensors, weights, examples, each, torch.float64)
-    drawn = rng.stream("vote-ties").random(scores.shape)
-    return scores.add_(torch.from_numpy(drawn).to(scores.device), alpha=TIE)
-
-
-def _summed(
     network: Network,
     tensors: Arrays,
     weights: np.ndarray | None,
     examples: Scaled,
-    scores: Callable[[torch.Tensor], torch.Tensor],
-    summing: torch.dtype,
+    ties: RngKey | None = None,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i), (N·predictions, K), in the type `summing`."""
+    """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
+
+    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each. With
+    `ties` networks vote: each has 1 for the class that it predicts in place of its softmax, sums
+    are float64, and random numbers below 1e-9 (TIE), by this key, break ties. Scores are on the
+    examples' device. Source: PFNM, supplement 4.1 (ensembles).
+    """
     import torch
 
+    summing = examples.dtype if ties is None else torch.float64
     count, device = len(next(iter(tensors.values()))), examples.inputs.device
     even = np.full((count, network.classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
@@ -125,9 +98,16 @@ def _summed(
     with torch.no_grad():
         for each in _batches(network, tensors, examples):
             for i, logits in enumerate(each):
-                out[at : at + len(logits)] += share[i] * scores(logits)
+                if ties is None:
+                    scores = torch.softmax(logits, dim=1)
+                else:
+                    scores = torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
+                out[at : at + len(logits)] += share[i] * scores
             at += len(each[0])
-    return out
+    if ties is None:
+        return out
+    drawn = ties.stream("vote-ties").random(out.shape)
+    return out.add_(torch.from_numpy(drawn).to(device), alpha=TIE)
 
 
 def _batches(network: Network, tensors: Arrays, examples: Scaled) -> Iterator[list[torch.Tensor]]:
@@ -150,7 +130,7 @@ def loaded(tensors: Arrays, examples: Scaled) -> dict[str, torch.Tensor]:
     }
 
 
-def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
+def gated_logits(gate: Arrays, logits: np.ndarray) -> np.ndarray:
     """Return the output (n, K) of a gate network on the logits (n, m · K) of m other networks.
 
     `gate` has weight0 (m · K, H), bias0 (H,), or also, after a ReLU, weight1 (H, K), bias1 (K,).
@@ -168,7 +148,7 @@ def joint_logits(network: Network, tensors: Arrays, examples: Scaled) -> np.ndar
         return torch.cat(batches).float().cpu().numpy()
 
 
-def gated(network: Network, tensors: Arrays, gate: Gate, examples: Scaled) -> torch.Tensor:
+def gated(network: Network, tensors: Arrays, gate: Arrays, examples: Scaled) -> torch.Tensor:
     """Return class scores (N, K) of a gate network on the logits of m networks, (m, *shape)."""
     import torch
 

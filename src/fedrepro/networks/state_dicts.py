@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,13 +19,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
-from fedrepro.networks.layers import (
-    Arrays,
-    Parameter,
-    Pass,
-    Shape,
-    Tensors,
-)
+from fedrepro.networks.layers import Arrays, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import ModuleNetwork
@@ -35,11 +29,7 @@ if TYPE_CHECKING:
 
 StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
 WRAPPER = re.compile(r"^(?:module|_orig_mod)\.")  # of DataParallel and torch.compile
-CHECKPOINT = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-)  # keys under which checkpoints keep a state dict
+CHECKPOINT = ("state_dict", "model_state_dict", "model")  # keys of a state dict in checkpoints
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
 
@@ -86,28 +76,28 @@ def stack(
         return _stacked_module(state_dicts, model, shape, named)
     clients = [_layers(state, at) for state, at in zip(state_dicts, named, strict=True)]
     first = clients[0]
-    shape = shape or (int(first[0].weight.shape[1]),)
-    if math.prod(shape) != first[0].weight.shape[1]:
+    form = names, biased, inputs, classes = _form(first)
+    shape = shape or (inputs,)
+    if math.prod(shape) != inputs:
         raise FedreproError(f"{named[0]} has {_words(first)}, which take no examples of {shape}")
     for own, where in zip(clients, named, strict=True):
-        if _form(own) != _form(first):
+        if _form(own) != form:
             raise FedreproError(
                 f"{where} has {_words(own)}, where {named[0]} has {_words(first)}: only networks "
                 "of one architecture are combined; name that of each by --model"
             )
-    each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
+    each = tuple(tuple(len(own[name]["weight"]) for name in names[:-1]) for own in clients)
     widths = each if len(set(each)) > 1 else None
-    spec = dense_spec(np.max(each, axis=0).tolist(), first[0].bias is not None)
+    spec = dense_spec(np.max(each, axis=0).tolist(), biased)
     if model and not widths and model != spec:
         said = f"{named[0]} has {_words(first)}, that is {spec.token}"
         raise FedreproError(f"{said}, and not '{model.token}'")
-    tensors = {}
-    for place, stored in enumerate(zip(*clients, strict=True)):
-        tensors[f"weight{place}"] = _padded([layer.weight.T for layer in stored])
-        if stored[0].bias is not None:
-            tensors[f"bias{place}"] = _padded([layer.bias for layer in stored])
-    names = tuple(layer.name for layer in first)
-    return StackedModels(spec, shape, len(first[-1].weight), tensors, names, widths)
+    tensors = {
+        f"{part}{place}": _padded([own[name][part].T for own in clients])
+        for place, name in enumerate(names)
+        for part in PARTS[: 1 + biased]
+    }
+    return StackedModels(spec, shape, classes, tensors, names, widths)
 
 
 def _padded(arrays: Sequence[Any]) -> np.ndarray:
@@ -134,13 +124,13 @@ def unstack(
     if model.name == MIXED:
         found, specs = list[dict[str, Any]](), model.component.meta["specs"]
         for i, k in enumerate(tensors[WHICH].argmax(axis=1)):
-            held = {n: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
-            found += unstack(specs[k], {n.partition(".")[2]: v for n, v in held.items()})
+            own = {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
+            found += unstack(specs[k], own)
         return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):
-        form: StateForm = model.component.meta.get(STATE) or StateForm({k: k for k in tensors})
-        return [form.written(tensors, i) for i in networks]
+        form = model.component.meta.get(STATE) or {name: StoredTensor(name) for name in tensors}
+        return [{key: held.of(tensors, i) for key, held in form.items()} for i in networks]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
@@ -157,8 +147,8 @@ def unstack(
             for part in parts:
                 value = tensors[f"{part}{place}"][network]
                 if widths:  # the rest stands for no units
-                    own = slice(ends[place]), slice(ends[place + 1])
-                    value = value[own[2 - value.ndim :]]
+                    cut = slice(ends[place]), slice(ends[place + 1])
+                    value = value[cut[2 - value.ndim :]]
                 value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
@@ -201,19 +191,14 @@ def array_of(value: Any, key: str, where: str) -> np.ndarray:
 # ------------------------------------------------------------------------- fully connected layers
 
 
-class StoredLayer(NamedTuple):
-    """A fully connected layer as PyTorch stores it; weight: (out, in), bias: (out,)."""
-
-    name: str
-    weight: np.ndarray
-    bias: np.ndarray | None
+Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out, in), bias (out,)
 
 
-def _layers(state: Any, where: str) -> list[StoredLayer]:
-    """Read a state dict's layers in its order, inputs first; errors call it `where`."""
+def _layers(state: Any, where: str) -> Layers:
+    """Read a state dict's fully connected layers in its order; errors call it `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
-    parts: dict[str, dict[str, np.ndarray]] = {}
+    found: Layers = {}
     for key, value in state.items():
         name, _, part = str(key).rpartition(".")
         array = array_of(value, str(key), where)
@@ -222,71 +207,60 @@ def _layers(state: Any, where: str) -> list[StoredLayer]:
                 f"{where}: '{key}', {array.shape}, is not of a fully connected layer: name "
                 "the class of its network, as in --model nets.py:Net --shape 1,28,28"
             )
-        parts.setdefault(name, {})[part] = array
-    biased = any("bias" in arrays for arrays in parts.values())
-    found = []
-    for name, held in parts.items():
+        found.setdefault(name, {})[part] = array
+    biased = any("bias" in held for held in found.values())
+    for name, held in found.items():
         for part in PARTS[: 1 + biased]:
             if part not in held:
                 raise FedreproError(
                     f"{where}: layer '{name}' has no {part}, as others have; add one of zeros"
                 )
-        weight, bias = held["weight"], held.get("bias")
-        found.append(StoredLayer(name, weight, bias))
-        if bias is not None and len(bias) != len(weight):
+        weight = held["weight"]
+        if biased and len(held["bias"]) != len(weight):
             raise FedreproError(
-                f"{where}: layer '{name}' has a weight {weight.shape} and {len(bias)} biases: if "
-                "it is stored as (in, out), transpose it"
+                f"{where}: layer '{name}' has a weight {weight.shape} and {len(held['bias'])} "
+                "biases: if it is stored as (in, out), transpose it"
             )
-    if any(len(a.weight) != b.weight.shape[1] for a, b in pairwise(found)):
+    weights = [held["weight"] for held in found.values()]
+    if any(len(a) != b.shape[1] for a, b in pairwise(weights)):
         said = f"{where} has {_words(found)}, where one does not take what the one before gives"
         raise FedreproError(f"{said}: sort the layers, or name the network by --model")
     return found
 
 
-def _words(layers: Sequence[StoredLayer]) -> str:
-    lacks = "" if layers[0].bias is not None else " without bias"
-    return ", ".join(f"{layer.name} {layer.weight.shape}{lacks}" for layer in layers)
+def _words(layers: Layers) -> str:
+    lacks = "" if _form(layers)[1] else " without bias"
+    return ", ".join(f"{name} {held['weight'].shape}{lacks}" for name, held in layers.items())
 
 
-def _form(layers: Sequence[StoredLayer]) -> tuple[Any, ...]:
-    names, ends = [layer.name for layer in layers], (layers[0], layers[-1])
-    return names, ends[0].bias is None, ends[0].weight.shape[1], len(ends[1].weight)
+def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
+    """Return what all clients share: names of layers, whether they have biases, inputs, classes."""
+    held = [*layers.values()]
+    return tuple(layers), "bias" in held[0], held[0]["weight"].shape[1], len(held[-1]["weight"])
 
 
 # ------------------------------------------------------------------------------- users' modules
 
 
-@dataclass(frozen=True)
-class StateForm:
-    """The keys in state dicts of a user's PyTorch module, to read and write its models.
+class StoredTensor(NamedTuple):
+    """The value of a key in state dicts of a user's PyTorch module: a model's tensor `name`.
 
-    names: {key: name of its tensor}; keys of tied weights share one. fixed: {key: buffer} of those
-    that are equal at all clients and that training does not change. varying: {name: type} of other
-    buffers, such as running statistics, which are among a model's tensors.
+    Keys of tied weights have one name. dtype: of a buffer, as parameters are float32. fixed: a
+    buffer that is equal at all clients and that training does not change; no model's tensor.
     """
 
-    names: Mapping[str, str] = field(default_factory=dict)
-    fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    varying: Mapping[str, torch.dtype] = field(default_factory=dict)
+    name: str
+    dtype: torch.dtype | None = None
+    fixed: torch.Tensor | None = None
 
-    def of(self, model: Spec) -> Spec:
-        """Attach these state dict keys to `model`."""
-        item = model.component
-        return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
-
-    def written(self, tensors: Arrays, network: int) -> dict[str, Any]:
-        """Convert network number `network` of stacked tensors (m, *shape) to a state dict."""
+    def of(self, tensors: Arrays, network: int) -> torch.Tensor:
+        """Return what network number `network` of stacked tensors (m, *shape) has here."""
         import torch
 
-        state = {}
-        for key, name in self.names.items():
-            if key in self.fixed:
-                state[key] = self.fixed[key].clone()
-            else:
-                value = torch.from_numpy(np.array(tensors[name][network], np.float32))
-                state[key] = value.to(self.varying.get(name, torch.float32))
-        return state
+        if self.fixed is not None:
+            return self.fixed.clone()
+        value = torch.from_numpy(np.array(tensors[self.name][network], np.float32))
+        return value.to(self.dtype or torch.float32)
 
 
 def _stacked_module(
@@ -298,31 +272,32 @@ def _stacked_module(
     for state, name in zip(states, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
-    network = _network_that_loads(states[0], StateForm().of(model), shape)
+    network = _network_that_loads(states[0], model, shape)
     module = network.module
-    for state, name in zip(states, where, strict=True):
-        if faults := _faults(state, module):
-            raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
     states = [_unwrapped(state, module) for state in states]
-    known = {id(v): name for name, v in (*module.named_parameters(), *module.named_buffers())}
-    names = {key: known[id(v)] for key, v in module.state_dict(keep_vars=True).items()}
-    fixed: dict[str, torch.Tensor] = {}
-    varying: dict[str, torch.dtype] = {}
-    given = {name: [state[name] for state in states] for name, _ in module.named_parameters()}
-    for name, buffer in module.named_buffers():
-        if name not in names:  # it is in no state dict: the module makes it
+    for state, name in zip(states, where, strict=True):
+        if fault := _fault(state, module):
+            raise FedreproError(f"{name} {fault}: a file must hold what '{model.token}' saves")
+    stored = module.state_dict(keep_vars=True)
+    held, tensors = dict[int, StoredTensor](), dict[str, np.ndarray]()
+    for name, own in (*module.named_parameters(), *module.named_buffers()):
+        buffer = not isinstance(own, torch.nn.Parameter)
+        if buffer and name not in stored:  # the module makes it
             continue
-        values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
-        if name not in network.buffers and all(torch.equal(values[0], v) for v in values[1:]):
-            fixed |= {key: values[0] for key, held in names.items() if held == name}
-            continue
-        varying[name], given[name] = buffer.dtype, [value.float() for value in values]
-    tensors = {
-        name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
-        for name, values in given.items()
-    }
-    form = StateForm(names, fixed, varying)
-    return StackedModels(form.of(model), shape, network.classes, tensors)
+        values, here = [state[name] for state in states], StoredTensor(name)
+        if buffer:
+            values = [torch.as_tensor(value).detach().cpu().to(own.dtype) for value in values]
+            same = all(torch.equal(values[0], value) for value in values[1:])
+            fixed = values[0] if same and name not in network.buffers else None
+            here = StoredTensor(name, own.dtype, fixed)
+            values = [value.float() for value in values]
+        if here.fixed is None:
+            arrays = [array_of(value, name, at) for value, at in zip(values, where, strict=True)]
+            tensors[name] = np.stack(arrays)
+        held[id(own)] = here
+    form = {key: held[id(value)] for key, value in stored.items()}
+    known = replace(model.component, meta={**model.component.meta, STATE: form})
+    return StackedModels(replace(model, component=known), shape, network.classes, tensors)
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
@@ -341,23 +316,20 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
             continue
         assert isinstance(network, ModuleNetwork)
         made.append(network)
-        if not _faults(state, network.module):
+        if not _fault(_unwrapped(state, network.module), network.module):
             return network
     if not made:
         raise failed
     return made[0]
 
 
-def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
-    """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
-    state = _unwrapped(state, module)
+def _fault(state: StateDict, module: torch.nn.Module) -> str:
+    """Return a reason why a module would not load a state dict; "" if it would."""
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    faults = [
-        f"has no '{key}' of shape {shape}"
-        for key, shape in shapes.items()
-        if tuple(getattr(state.get(key), "shape", (-1,))) != shape
-    ]
-    return faults + [f"has '{key}', which the model has not" for key in state if key not in shapes]
+    for key, shape in shapes.items():
+        if tuple(getattr(state.get(key), "shape", (-1,))) != shape:
+            return f"has no '{key}' of shape {shape}"
+    return next((f"has '{key}', which the model has not" for key in state if key not in shapes), "")
 
 
 def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
@@ -377,14 +349,13 @@ def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
 class MixedNetwork(Network):
     """Several architectures as one network, whose tensors have the number of their member first.
 
-    Tensors of other members are zeros; one more tensor tells which member a model is.
+    Tensors of other members are zeros; one more tensor, one-hot, tells which member a model is.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Describe all architectures' tensors by name, and a one-hot tensor of the one in use."""
         own = {
             f"{k}.{name}": parameter
             for k, member in enumerate(self.members)
@@ -395,10 +366,6 @@ class MixedNetwork(Network):
     @property
     def classes(self) -> int:
         return self.members[0].classes
-
-    @cached_property
-    def products(self) -> int:
-        return max(member.products for member in self.members)
 
     @cached_property
     def buffers(self) -> tuple[str, ...]:
@@ -445,13 +412,12 @@ def _mixed(
         raise FedreproError(
             f"the networks take and give {either}: let all have one --shape and the same classes"
         )
-    tensors, which = {}, np.zeros((len(models), len(kinds)), np.float32)
+    tensors = {}
     for k, one in enumerate(read):
-        which[at[k], k] = 1
         for name, value in one.tensors.items():
             held = tensors[f"{k}.{name}"] = np.zeros((len(models), *value.shape[1:]), np.float32)
             held[at[k]] = value
-    tensors[WHICH] = which
+    tensors[WHICH] = np.eye(len(kinds), dtype=np.float32)[[kinds.index(m) for m in models]]
     specs = tuple(one.model for one in read)
 
     def mixed(shape: Shape, classes: int) -> Network:

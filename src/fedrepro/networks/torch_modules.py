@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -49,10 +49,9 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     import torch
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
-    make = partial(model.component.fn, shape, classes, **model.values)
     # buffers that it draws are the same in every job
-    with _saying(model.name, shape), _seeded(0, torch.device("cpu")):
-        made = make()
+    with _saying(model, shape), _seeded(0, torch.device("cpu")):
+        made = model.component.fn(shape, classes, **model.values)
     if not isinstance(made, torch.nn.Module):
         kind = type(made).__name__
         raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
@@ -62,11 +61,12 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
         if not value.requires_grad:
             said = f"model '{model.name}': {key} is frozen (requires_grad=False)"
             raise FedreproError(f"{said}, and here all are trained; make it a buffer")
-    form = model.component.meta.get(STATE)
-    if form is not None:
-        made.load_state_dict(dict(form.fixed), strict=False)
-    network = _tried(model.name, make, made, shape, classes)
-    return network if form is None else replace(network, varying=tuple(form.varying))
+    form = model.component.meta.get(STATE, {})  # of StoredTensor, as its state dicts have them
+    fixed = {key: held.fixed for key, held in form.items() if held.fixed is not None}
+    if fixed:
+        made.load_state_dict(fixed, strict=False)
+    varying = (held.name for held in form.values() if held.dtype and held.fixed is None)
+    return replace(_tried(model, made, shape, classes), varying=tuple(varying))
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class OwnModule(Plain):
 class ModuleNetwork(Network):
     """A network that is one `torch.nn.Module`, with sizes measured on a few examples.
 
-    make: returns a new, initialised module. module: holds the buffers that all models share.
+    model: makes new, initialised modules. module: holds the buffers that all models share.
     draws: whether training is random, or differs from prediction, as with dropout. moving: buffers
     that training changes, such as BatchNorm's running statistics. varying: other buffers that
     differ between models; all these are tensors of a model.
     """
 
-    make: Callable[[], torch.nn.Module] = field(kw_only=True)
+    model: Spec = field(kw_only=True)
     module: torch.nn.Module = field(kw_only=True)
     widest: int = field(kw_only=True)
     products: int = field(kw_only=True)
@@ -105,11 +105,8 @@ class ModuleNetwork(Network):
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the module's own tensors (*shape) by name, with the values it was created with."""
-        return self._tensors_of(self.module)
-
-    def _tensors_of(self, made: torch.nn.Module) -> dict[str, torch.Tensor]:
-        held = dict(made.named_buffers())
-        named = {**dict(made.named_parameters()), **{name: held[name] for name in self.buffers}}
+        own = {name: self.module.get_buffer(name) for name in self.buffers}
+        named = {**dict(self.module.named_parameters()), **own}
         return {name: value.detach() for name, value in named.items()}
 
     @cached_property
@@ -162,12 +159,10 @@ class ModuleNetwork(Network):
 
         # as data, so that writing there is not differentiated
         kept = {name: tensors[name].data for name in self.buffers}
-        buffers = {
-            name: kept.get(name, value).to(
-                x.device, x.dtype if value.is_floating_point() else value.dtype
-            )
-            for name, value in self.module.named_buffers()
-        }
+        buffers = {}
+        for name, value in self.module.named_buffers():
+            dtype = x.dtype if value.is_floating_point() else value.dtype
+            buffers[name] = kept.get(name, value).to(x.device, dtype)
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
         for name in self.moving if self.module.training else ():
             if buffers[name] is not kept[name]:  # whole numbers are copies
@@ -181,23 +176,19 @@ class ModuleNetwork(Network):
         import torch
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
-            begun = self._tensors_of(self.make())
+            made = self.model.component.fn(self.shape, self.classes, **self.model.values)
+        begun = replace(self, module=made).tensors
         return {k: v.cpu().float().numpy().copy() for k, v in begun.items()}
 
 
-def _tried(
-    name: str,
-    make: Callable[[], torch.nn.Module],
-    made: torch.nn.Module,
-    shape: Shape,
-    classes: int,
-) -> ModuleNetwork:
+def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> ModuleNetwork:
     """Run the module `made` on a few examples; return it as a network, with sizes and buffers.
 
     Outputs have to be one score per class and, for an example, independent of the batch.
     """
     import torch
 
+    who = f"model '{model.name}'"
     drawn = np.random.default_rng(0).integers(0, 2, (TRIED, *shape))
     x = torch.from_numpy(drawn.astype(np.float32))
     copied = copy.deepcopy(made).float()
@@ -211,7 +202,7 @@ def _tried(
             products = sum(weight.numel() * places.get(weight.dim(), 1) for weight in weights)
             sizes.append((out[0].numel(), products))
 
-    with torch.no_grad(), _seeded(0, x.device), _saying(name, shape):
+    with torch.no_grad(), _seeded(0, x.device), _saying(model, shape):
         hooks = [part.register_forward_hook(note) for part in copied.eval().modules()]
         scores = copied(x)
         for hook in hooks:
@@ -220,29 +211,29 @@ def _tried(
             found = getattr(scores, "shape", None)
             form = f"a {type(scores).__name__}" if found is None else f"shape {tuple(found)}"
             fix = f"{classes} classes: let its forward give logits, of shape (examples, classes)"
-            raise FedreproError(f"model '{name}' gives {form} for {TRIED} examples of {fix}")
+            raise FedreproError(f"{who} gives {form} for {TRIED} examples of {fix}")
         if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
-            raise FedreproError(f"model '{name}' gives probabilities: leave out its last softmax")
+            raise FedreproError(f"{who} gives probabilities: leave out its last softmax")
         alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
         before, held = torch.get_rng_state(), dict(copied.named_buffers())
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
     if x._version:  # PyTorch counts writes
-        raise FedreproError(f"model '{name}' writes into its input: let it work on a copy")
+        raise FedreproError(f"{who} writes into its input: let it work on a copy")
     after = dict(copied.named_buffers())
     if lost := [key for key, value in held.items() if after[key] is not value]:
         fix = f"change it in place, as in self.{lost[0]}.copy_(…)"
-        raise FedreproError(f"model '{name}' assigns {lost[0]} another tensor in training: {fix}")
+        raise FedreproError(f"{who} assigns {lost[0]} another tensor in training: {fix}")
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
     if not torch.allclose(scores, alone, NEAR, NEAR):
-        said = f"model '{name}' gives an example other scores among others than alone"
+        said = f"{who} gives an example other scores among others than alone"
         raise FedreproError(f"{said}; take GroupNorm, LayerNorm or BatchNorm with statistics")
     outputs, products = zip(*sizes, strict=True)
     return ModuleNetwork(
         shape,
         (OwnModule(classes, sum(outputs)),),  # type: ignore[arg-type]  # it has no forward
         "module",
-        make=make,
+        model=model,
         module=made,
         widest=max(outputs),
         products=sum(products),
@@ -252,13 +243,13 @@ def _tried(
 
 
 @contextmanager
-def _saying(name: str, shape: Shape) -> Iterator[None]:
+def _saying(model: Spec, shape: Shape) -> Iterator[None]:
     try:
         yield
     except FedreproError:
         raise
     except Exception as error:  # it is another's code
-        said = f"model '{name}' fails on examples of shape {shape}"
+        said = f"model '{model.name}' fails on examples of shape {shape}"
         raise FedreproError(f"{said}: {type(error).__name__}, {one_line(error)}") from error
 
 
@@ -267,9 +258,8 @@ def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's generator within a `with` block, then restore it; with None change nothing."""
     import torch
 
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices, enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         yield

@@ -12,7 +12,7 @@ from fedrepro.api import GlobalModel, Tensors, Traffic
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import Network
-from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities, votes
+from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities
 from fedrepro.training.examples import Examples, tensor_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def class_scores(
     if model.gate:
         return gated(network, model.tensors, model.gate, examples)
     if model.ties:
-        return votes(*arguments, model.ties)
+        return probabilities(*arguments, model.ties)
     if network.kind != "variational" or draws is None:
         return probabilities(*arguments)
     parts = []

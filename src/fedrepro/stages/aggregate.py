@@ -80,7 +80,7 @@ def run(job: Job, device: str = "cpu") -> None:
         for setting in method.expand():
             try:
                 done = run_setting(setting, costly)
-                numbers = _measured(done.made, splits, draws, epochs, done.cost)
+                numbers = numbers_of(done.made, splits, draws, epochs, done.cost)
             except Exception as error:  # a method's code may raise anything
                 failures.note(setting.token, trial, error)
                 for way in (PLAIN, *ways):
@@ -91,7 +91,7 @@ def run(job: Job, device: str = "cpu") -> None:
                 began = time.perf_counter()
                 new = _tuned(done.made, how, repetition, data, training)
                 took = time.perf_counter() - began
-                again = _measured(new, splits, draws, epochs, done.cost)
+                again = numbers_of(new, splits, draws, epochs, done.cost)
                 add(trial, setting, (how, repetition), again, took, 0.0, took)
         log(f"trial {trial}: {method.name}")
     source = given.source(
@@ -226,7 +226,7 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     return replace(made, tensors={**made.tensors, **new})
 
 
-def _measured(
+def numbers_of(
     made: MethodOutput,
     splits: Mapping[str, EvaluationSplit],
     draws: Draws,

@@ -241,15 +241,22 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
         said = f"model '{name}' cannot be traced, so nobody knows which layers share units"
         raise FedreproError(f"{said} ({type(error).__name__}: {one_line(error)})") from error
     walk = _Walk(network, name)
-    for node in graph.graph.nodes:
+    *calls, output = graph.graph.nodes
+    for node in calls:
         walk.visit(node)
+    last = [walk.given[arg].unit for arg in output.all_input_nodes if arg in walk.given]
+    hidden = {walk.sets[unit] for unit in last if not walk.fixed(unit)}
+    given = [(walk.sets[unit], use.at) for use, unit in walk.found.items() if use.gives]
+    heads = tuple((at, 0) for root, at in given if root in hidden)  # they list the classes
+    for unit in last:
+        walk.sets.merge(unit, FIXED)
     uses: dict[int, list[Use]] = {walk.sets[unit]: [] for unit in range(1, len(walk.sets))}
-    for unit, use in walk.found:
+    for use, unit in walk.found.items():
         if not walk.fixed(unit):
             uses[walk.sets[unit]].append(use)
     counts = tuple(map(walk.names.index, network.counts))
     sets = tuple(tuple(each) for each in uses.values() if each)
-    return Traced(tuple(walk.names), UnitSets(sets, walk.heads, counts))
+    return Traced(tuple(walk.names), UnitSets(sets, heads, counts))
 
 
 class _Given(NamedTuple):
@@ -262,9 +269,8 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    sets: the numbers of sets, joined where two prove to be one. found: pairs of a set's number and
-    a parameter's axis that lists its units. given: the output of each visited call. heads: (index
-    of a tensor, axis) for each axis that lists the classes.
+    sets: the numbers of sets, joined where two prove to be one. found: {a parameter's axis that
+    lists units: the number of their set}. given: the output of each visited call.
     """
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:
@@ -275,9 +281,8 @@ class _Walk:
         held = [*network.module.named_parameters(), *network.module.named_buffers()]
         self.named = {id(value): name for name, value in held}
         self.sets = DisjointSet([FIXED])
-        self.found: list[tuple[int, Use]] = []
-        self.given: dict[Any, _Given | None] = {}
-        self.heads: tuple[tuple[int, int], ...] = ()
+        self.found: dict[Use, int] = {}
+        self.given: dict[Any, _Given] = {}
 
     def fixed(self, unit: int) -> bool:
         return bool(self.sets.connected(unit, FIXED))
@@ -289,20 +294,12 @@ class _Walk:
 
     def visit(self, node: torch.fx.Node) -> None:
         """Record the units of a traced call's output, and parameter axes that list them."""
-        inputs = [self.given[arg] for arg in node.all_input_nodes]
-        known = [value for value in inputs if value is not None]
-        if node.op == "output":
-            last = {self.sets[value.unit] for value in known if not self.fixed(value.unit)}
-            given = [(self.sets[unit], use.at) for unit, use in self.found if use.gives]
-            self.heads = tuple((at, 0) for root, at in given if root in last)
-            for value in known:
-                self.sets.merge(value.unit, FIXED)
-            return
+        known = [self.given[arg] for arg in node.all_input_nodes if arg in self.given]
         meta: Any = node.meta.get("tensor_meta")
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
             self.given[node] = _Given(FIXED)
         elif node.op == "get_attr" or not hasattr(meta, "shape"):
-            self.given[node] = None  # a size, or another number
+            return  # a size, or another number, has no units
         elif node.op == "call_module":
             self.given[node] = self._part(str(node.target), node, known[0])
         else:
@@ -322,7 +319,7 @@ class _Walk:
         if name in ADDED and len({value.places for value in known}) == 1:
             # what is laid over all units, as a map of one channel, has units of its own
             wide = [
-                self.given[arg]
+                self.given.get(arg)
                 for arg in node.all_input_nodes
                 if (meta := arg.meta.get("tensor_meta")) and tuple(meta.shape[1:2]) == shape[1:2]
             ]
@@ -366,8 +363,7 @@ class _Walk:
             return given
         channels = isinstance(part, nn.GroupNorm) and part.num_groups in (1, part.num_channels)
         rows = isinstance(part, nn.LayerNorm) and len(before) == 2
-        norms = nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm
-        if isinstance(part, norms) or channels or rows:
+        if isinstance(part, nn.modules.batchnorm._NormBase) or channels or rows:
             for called in ("weight", "bias", "running_mean", "running_var"):
                 value = getattr(part, called, None)
                 counted = not called.startswith("running")
@@ -386,11 +382,6 @@ class _Walk:
         it), gives (it is a layer's output). If another call has recorded the axis, sets are joined.
         """
         name = self.named.get(id(value), "")
-        if name not in self.names:
-            return
-        use = Use(self.names.index(name), axis, places, **kind)
-        for before, other in self.found:
-            if other == use:
-                self.sets.merge(before, unit)
-                return
-        self.found.append((unit, use))
+        if name in self.names:
+            use = Use(self.names.index(name), axis, places, **kind)
+            self.sets.merge(self.found.setdefault(use, unit), unit)

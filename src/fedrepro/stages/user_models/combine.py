@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -23,16 +23,8 @@ from fedrepro.core.state_and_model_files import save_state
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.exhibit_tables import csv_text
-from fedrepro.numbers.model_evaluation import (
-    Draws,
-    EvaluationSplit,
-    class_scores,
-    confusion,
-    measure,
-    measure_alone,
-    scored,
-)
-from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
+from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit, class_scores, scored
+from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_of, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.stages.user_models.user_files import (
     EQUAL,
@@ -62,29 +54,26 @@ def combine(
     """
     spec = parse_token("method", method) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
-    context = ModelContext.of(models)
-    if not context.counted and "example_counts" in setting.component.meta["needs"]:
+    if models.label_counts is None and "example_counts" in setting.component.meta["needs"]:
         warnings.warn(EQUAL, stacklevel=2)
-    return combined(context, setting, seed)
+    return combined(ModelContext.of(models), setting, seed)
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     """Apply a one-shot method with its parameters, `setting`, to a user's models in `context`."""
-    lacking = context.lacking(setting.component)
-    if setting.component.meta["kind"] == "control":
+    kind, lacking = setting.component.meta["kind"], context.lacking(setting.component)
+    if kind == "control":
         lacking = "is control: only one-shot methods make a model of others"
+    elif kind != "one_shot":
+        lacking = f"is {kind}: only one-shot methods combine models that are trained already"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(setting, _shared(context, setting, seed)).made
+    shared = SharedPreparation(context.models, context.info(setting), RngKey(seed, 0))
+    made = applied(setting, shared).made
     if not isinstance(made, GlobalModel):
         said = f"method '{setting.token}' makes a network for each client, and not one of all"
         raise FedreproError(f"{said}: take batchnorm~average or batchnorm~recalibrate")
     return replace(made, layers=context.models.layers)
-
-
-def _shared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    bare = replace(context.models, label_counts=None)
-    return SharedPreparation(bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
@@ -186,13 +175,12 @@ def run_all(
 
 def entries(
     context: ModelContext, examples: Examples, seed: int = 0
-) -> list[tuple[dict[str, Any], MethodOutput]]:
-    """Return a row and the models of each one-shot method and control, measured on `examples`.
+) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
+    """Yield a row and the models of each one-shot method and control, measured on `examples`.
 
     A row has accuracies and costs; `seconds` are of all parameter values tried; `not_applied` is
     the reason if it failed.
     """
-    found = []
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -209,8 +197,7 @@ def entries(
                 why = known or f"by a fault of the program ({arose(error)})"
                 row["not_applied"] = f"failed: {why}"
             log(name)
-        found.append((row, made))
-    return found
+        yield row, made
 
 
 def _best(
@@ -221,24 +208,23 @@ def _best(
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = item.meta["grid"] if inputs is not None else {}
     settings = list(item.spec({name: list(values) for name, values in grid.items()}).expand())
-    costly, draws = _shared(context, settings[0], seed), Draws(RngKey(seed, 0))
+    rng = RngKey(seed, 0)
+    costly, draws = SharedPreparation(models, context.info(settings[0]), rng), Draws(rng)
 
-    def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
+    def numbers_on(on: Examples, done: SettingResult) -> dict[str, float]:
         split = {"test": EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)}
-        assert made is not None
-        if isinstance(made, GlobalModel):
-            return {number.metric: number.value for number in measure(made, split, draws)}
-        return {number.metric: number.value for number in measure_alone(made, split, draws)[0]}
+        numbers = numbers_of(done.made, split, draws, None, done.cost)
+        return {number.metric: number.value for number in numbers if number.client is None}
 
     results, best = [applied(setting, costly) for setting in settings], 0
     if len(settings) > 1 and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
-        best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
-    made = results[best].made
-    found = {number.metric: number.value for number in results[best].cost}
-    found |= measured(made, examples) | {"seconds": sum(done.seconds for done in results)}
-    numbers: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
-    return numbers | {"setting": settings[best].token, "settings_tried": len(settings)}, made
+        best = int(np.argmax([numbers_on(held, done)["accuracy"] for done in results]))
+    found = numbers_on(examples, results[best])
+    found["seconds"] = sum(done.seconds for done in results)
+    row: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
+    row |= {"setting": settings[best].token, "settings_tried": len(settings)}
+    return row, results[best].made
 
 
 # ---------------------------------------------------------------------------- models in files
@@ -246,14 +232,14 @@ def _best(
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
-def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
+def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
     """Measure the model in each of `files.models` on the examples in the file `files.evaluate`.
 
-    Returns a dict per model; keys are name, accuracy, loss, recall (by class), examples,
+    Yields a dict per model; keys are name, accuracy, loss, recall (by class), examples,
     parameters and networks. Models may differ in width.
     """
     assert files.evaluate is not None
-    words, models, results = files.words, files.models, list[dict[str, Any]]()
+    words, models = files.words, files.models
     examples_for = cache(partial(read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
@@ -263,33 +249,30 @@ def evaluations(files: ModelFiles) -> list[dict[str, Any]]:
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
         scores = class_scores(network, made, examples, None).numpy()
-        found, matrix = scored(scores, labels), confusion(scores, labels)
-        result = {
+        found, right = scored(scores, labels), scores.argmax(1) == labels
+        yield {
             "name": str(path),
             "accuracy": found["accuracy"],
             "loss": found["nll"] if made.gate is None and made.ties is None else None,
-            "recall": {k: row[k] / row.sum() for k, row in enumerate(matrix) if row.any()},
+            "recall": {k: right[labels == k].mean() for k in np.unique(labels).tolist()},
             "examples": len(labels),
             "parameters": made.trained(network.buffers),
             "networks": made.networks,
         }
-        results.append(result)
-    return results
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
     """Read a global model of architectures `words`; return it, and its networks as local models."""
-    state = read_state(path)
-    if not (isinstance(state, Mapping) and set(state) >= MIXTURE):
-        local = files.read([state], [str(path)], words)
-        return GlobalModel(local.model, local.tensors, widths=local.widths), local
-    several = list(state["state_dicts"])
-    names = [f"{path}, network {place}" for place in range(len(several))]
+    state, names = read_state(path), [str(path)]
+    mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
+    several = list(state["state_dicts"]) if mixture else [state]
+    if mixture:
+        names = [f"{path}, network {place}" for place in range(len(several))]
     local = files.read(several, names, words)
-    weights = np.asarray(state["weights"], np.float64)
-    gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
-    ties = RngKey(0, 0) if state.get("vote") else None
-    made = GlobalModel(
-        local.model, local.tensors, weights, ties=ties, gate=gate or None, widths=local.widths
-    )
+    made = GlobalModel(local.model, local.tensors, widths=local.widths)
+    if mixture:
+        gate = {k: np.asarray(value, np.float32) for k, value in state.get("gate", {}).items()}
+        ties = RngKey(0, 0) if state.get("vote") else None
+        weights = np.asarray(state["weights"], np.float64)
+        made = replace(made, weights=weights, ties=ties, gate=gate or None)
     return made, local

@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedrepro.api import (
-    BELIEFS,
-    NEEDS,
-    ClientInfo,
-    GlobalModel,
-    LocalModels,
-    Simulated,
-    State,
-    takes,
-)
+from fedrepro.api import BELIEFS, NEEDS, ClientInfo, GlobalModel, LocalModels, Simulated, takes
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
@@ -34,13 +25,7 @@ from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components, components_of, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import (
-    from_plain,
-    load_state,
-    normalized,
-    save_state,
-    to_plain,
-)
+from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
@@ -157,24 +142,23 @@ def made_of(
 
 
 def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Return a model's class probabilities for the problem's training examples, (N, K)."""
+    """Return a model's class probabilities for the training examples, (N, K); require finite."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
-        return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
+        scores = probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         said = f"its networks cannot predict, with tensors of shapes {forms}"
         raise FedreproError(said) from error
+    _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+    return scores
 
 
 # ------------------------------------------------------------------------------- the rules
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require a docstring, evaluation on test examples, and a grid with the default among others.
-
-    A method may declare no grid.
-    """
+    """Require a docstring, evaluation on test examples, and in a grid the default among others."""
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
@@ -185,10 +169,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 
 def combines(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions, declared metrics, and the same of a second call of a method.
-
-    The clients' models stay as they are.
-    """
+    """Require finite predictions, declared metrics, unchanged models, the same of a second call."""
     before, classes = problem.models.tensors, problem.models.classes
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
@@ -197,7 +178,8 @@ def combines(item: Component, problem: SmallProblem) -> None:
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
-        actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
+        scores = probabilities_of(model, problem)
+        actual, shape = tuple(scores.shape), (len(problem.labels), classes)
         _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if (weights := model.weights) is not None:
             actual, shape = weights.shape, (model.networks, classes)
@@ -219,8 +201,8 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
     with temporary_folder() as folder:
         path = folder / "state.pt"
 
-        def kept(state: State) -> bytes:
-            save_state(path, to_plain(normalized(state)))
+        def kept(state: dict[str, Any]) -> bytes:
+            save_state(path, to_plain(state))
             return path.read_bytes()
 
         state = made.init(clients, info, RngKey(0))
@@ -240,19 +222,16 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             for name, values in report.clients.items():
                 said = f"{name} is {np.shape(values)} in its report: not one a client"
                 _require(np.shape(values) == (clients.count,), said)
-            _require_predicts(item, made, after, clients, problem)
+            if item.meta["kind"] == "federated":
+                probabilities_of(each(made.model(after, clients))[0], problem)
+            else:
+                _require_networks(made.beliefs(after, clients), clients)
             state = after
 
 
-def _require_predicts(
-    item: Component, made: Any, state: State, clients: Clients, problem: SmallProblem
-) -> None:
-    """Require finite predictions of a method's `state`, or finite float32 networks of all nodes."""
-    if item.meta["kind"] == "federated":
-        _require_finite(each(made.model(state, clients))[0], problem)
-        return
+def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
+    """Require finite float32 networks of all nodes, before and after they combine them."""
     shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
-    beliefs = made.beliefs(state, clients)
     _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
     for tensors in beliefs.values():
         actual = {key: value.shape for key, value in tensors.items()}
@@ -286,12 +265,6 @@ def rules_of(item: Component) -> dict[Rule, str]:
     return {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
 
 
-def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    scores = probabilities_of(model, problem)
-    _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
-    return scores
-
-
 def _require_known(item: Component, where: str, *found: Collection[str]) -> None:
     strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
     said = f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)"
@@ -308,11 +281,10 @@ def methods_of(wanted: str) -> list[Component]:
         if wanted not in known:
             raise unknown("method", wanted, known, "fedrepro (a file ends in .py)")
         return [known[wanted]]
+    plugins.add_plugin_files([wanted])
     files = plugins.configured_files()
-    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
-    if not same:
-        plugins.set_plugin_files((*files, wanted))
-    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    file = next(one for one in files if os.path.abspath(one) == os.path.abspath(wanted))
+    methods = [item for item in components_of(file) if item.kind == "method"]
     if not methods:
         raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
     return methods
@@ -347,10 +319,10 @@ def _digits(item: Component, named: str) -> SmallProblem:
     spec = components("dataset")["digits"].spec({"test": 360, "validation": 300})
     made = spec.component.make(Arrays, Path(), **spec.values)
     x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
-    y, classes, pooled = made.y, len(made.classes), "partition" in scenario
+    y, classes = made.y, len(made.classes)
     held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
-    values = {} if pooled else {"clients": 5, "alpha": 0.5}
-    kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
+    word = "pooled" if "partition" in scenario else "dirichlet+alpha~0.5+clients~5"
+    kind = parse_token("partition", word)
     owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
     pairs = {"train": (x["train"], y["train"])}

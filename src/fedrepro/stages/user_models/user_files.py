@@ -158,35 +158,26 @@ def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ModelContext:
-    """A user's models, and all that is known of the clients who trained them.
-
-    counted: whether the clients' numbers of examples are known; otherwise all have equal weights.
-    """
+    """A user's models, and all that is `known` of the clients who trained them."""
 
     models: LocalModels
     known: ClientInfo
-    counted: bool = True
 
     @staticmethod
-    def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
-        """Build a context; `known` are fields of ClientInfo.
+    def of(models: LocalModels, **known: Any) -> ModelContext:
+        """Build a context; `known` are fields of ClientInfo, besides label counts of `models`.
 
-        `sizes` are clients' numbers of examples, if `models` have no label counts to add up.
+        If no numbers of examples are known, all clients have equal weights.
         """
-        counts = models.label_counts
-        sizes = sizes if counts is None else counts.sum(1)
+        if (counts := models.label_counts) is not None:
+            known |= {"example_counts": counts.sum(1), "label_counts": counts}
+        known.setdefault("example_counts", np.ones(models.clients, np.int64))
         known.setdefault("training", components("training")["adam"].spec())
-        even = np.ones(models.clients, np.int64) if sizes is None else sizes
-        info = ClientInfo(example_counts=even, label_counts=counts, **known)
-        return ModelContext(models, info, sizes is not None)
+        return ModelContext(replace(models, label_counts=None), ClientInfo(**known))
 
     def lacking(self, item: Component) -> str:
-        """Return why the method `item` cannot be applied (the end of a sentence), or ""."""
+        """Return why a method of trained models is not applied (the end of a sentence), or ""."""
         meta, models, model = item.meta, self.models, self.models.model
-        if meta["kind"] not in ("one_shot", "control"):
-            return (
-                f"is {meta['kind']}: only one-shot methods combine models that are trained already"
-            )
         if meta["scenario"]:
             return "has its clients trained in a way of its own, so it combines other models"
         if models.widths and not meta["any_width"]:
@@ -261,8 +252,8 @@ class ModelFiles:
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
     """Read a command's files; return (models with context, examples to measure on, notes)."""
-    names, count = [str(path) for path in files.models], len(files.models)
-    if len(set(names)) < count:
+    count = len(files.models)
+    if len(set(files.models)) < count:
         raise FedreproError("a file of a model is given twice; give each client's once")
     every = [*files.models, *([files.start] if files.start else [])]
     read = files.read([read_state(path) for path in every], [*map(str, every)], files.words)
@@ -285,15 +276,13 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         rows = np.split(np.arange(ends[-1]), ends[:-1])
     whole = counts is not None and counts.shape[1] == 1  # examples of all classes together
     counts = checked_counts(counts, count, 1 if whole else read.classes)
-    models = replace(
-        read,
-        tensors={k: v[:count] for k, v in read.tensors.items()},
-        label_counts=None if whole else counts,
-        widths=read.widths and read.widths[:count],
-    )
-    training = parse_token("training", files.training)
-    start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
-    known: dict[str, Any] = {"training": training, "start": start}
+    tensors = {k: v[:count] for k, v in read.tensors.items()}
+    models = replace(read, tensors=tensors, widths=read.widths and read.widths[:count])
+    known: dict[str, Any] = {"training": parse_token("training", files.training)}
+    if counts is not None:
+        known |= {"example_counts": counts.sum(1)} | ({} if whole else {"label_counts": counts})
+    if files.start:
+        known["start"] = {k: v[-1:] for k, v in read.tensors.items()}
     given = {"pooled": pooled, "validation": validation, "public": examples(files.public, False)}
     for name, part in given.items():
         if part is not None:
@@ -302,15 +291,14 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     if (first := pooled or validation) is not None:
         held = [] if validation is None else [np.arange(len(validation.targets))] * count
         client_data = ClientData(first, rows, held, validation)
-        network, settings = network_of(read.model, read.shape, read.classes), settings_of(training)
-        known["clients"] = Clients(read.model, network, settings, client_data, own=models.tensors)
-    sizes = counts[:, 0] if whole and counts is not None else None
+        network = network_of(read.model, read.shape, read.classes)
+        settings = settings_of(known["training"])
+        known["clients"] = Clients(read.model, network, settings, client_data, own=tensors)
     about = (
         f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))} "
         f"with {models.classes} classes, {models.clients} clients"
     )
     if not models.model.component.meta.get(MODULE):
         about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
-    context = ModelContext.of(models, sizes, **known)
-    notes = (about,) if context.counted else (about, EQUAL)
-    return context, measured, notes
+    notes = (about, EQUAL) if counts is None else (about,)
+    return ModelContext.of(models, **known), measured, notes

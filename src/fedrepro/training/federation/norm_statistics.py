@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import torch
 
 TOGETHER = 500  # examples whose mean and variance a layer normalises by
-MEAN, VARIANCE = "running_mean", "running_var"
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
@@ -73,19 +72,14 @@ def running_statistics(
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Combine results of `running_statistics` to those of all examples: float32 (1, *shape)."""
-    counts = np.array([float(answer["examples"][0]) for answer in answers])
-    share = counts / counts.sum()
-    each = {
-        name: np.stack([answer[name] for answer in answers]).astype(float)
-        for name in answers[0]
-        if name != "examples"
-    }
-    made = {}
+    each = {k: np.stack([answer[k] for answer in answers]).astype(float) for k in answers[0]}
+    counts = each.pop("examples")[:, 0]
+    share, made = counts / counts.sum(), dict[str, np.ndarray]()
     for name, values in each.items():
         mean = np.tensordot(share, values, 1)
-        if name.endswith(VARIANCE):
+        if name.endswith("running_var"):
             # the mean within clients, plus the variance of their means
-            means = each[name.removesuffix(VARIANCE) + MEAN]
+            means = each[name.removesuffix("running_var") + "running_mean"]
             mean += np.tensordot(share, (means - np.tensordot(share, means, 1)) ** 2, 1)
         made[name] = (mean if values.ndim > 1 else values.max(axis=0))[None].astype(np.float32)
     return made
