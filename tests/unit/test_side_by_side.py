@@ -250,6 +250,8 @@ FAULTS = {
     "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"],
                               "of shape 60, and the networks take 64"),
+    "too few networks": (["evaluate", *CLIENTS, "--data", "test.npz", "--model", "mlp,cnn"],
+                         "names 2 networks for 5 files"),
 }  # fmt: skip
 
 

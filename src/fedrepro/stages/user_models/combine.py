@@ -240,6 +240,11 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
     """
     assert files.evaluate is not None
     words, models = files.words, files.models
+    if len(models) > 1 and len(words) not in (0, 1, len(models)):
+        raise FedreproError(
+            f"--model names {len(words)} networks for {len(models)} files: name one for all, or "
+            "one for each"
+        )
     examples_for = cache(partial(read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
