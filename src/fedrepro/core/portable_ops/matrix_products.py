@@ -64,6 +64,16 @@ def inner(function: Function) -> Any:
     return numba.njit(**OPTIONS)(function)
 
 
+def overloaded(choose: Function) -> Function:
+    """Make a function, for compiled code, that runs what choose(*types of arguments) returns."""
+
+    def called(*_: Any) -> Any:
+        raise NotImplementedError  # outside of compiled code
+
+    overload(called, jit_options=OPTIONS, strict=False)(choose)
+    return called
+
+
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that dispatches on the type of its first argument.
 
@@ -71,14 +81,11 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     With `field`, this field of the argument decides.
     """
 
-    def chosen(first: Any, *_: Any) -> Function:
+    @overloaded
+    def called(first: Any, *_: Any) -> Function:
         kind = first.types[first.instance_class._fields.index(field)] if field else first
         return kinds.get(getattr(kind, "instance_class", type(None)), plain)
 
-    def called(*_: Any) -> Any:
-        raise NotImplementedError  # outside of compiled code
-
-    overload(called, jit_options=OPTIONS, strict=False)(chosen)
     return called
 
 
