@@ -30,20 +30,8 @@ from fedrepro.training import step_arrays_and_losses as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
-from fedrepro.training.minibatches import (
-    CROPS,
-    NOISE,
-    Task,
-    kinds,
-    normal_pairs,
-    visits,
-)
-from fedrepro.training.training_settings import (
-    EarlyStopping,
-    InitialTensors,
-    Procedure,
-    TrainedModels,
-)
+from fedrepro.training.minibatches import CROPS, NOISE, Task, kinds, normal_pairs, visits
+from fedrepro.training.training_settings import EarlyStopping, Procedure, TrainedModels
 
 log = logging.getLogger(__name__)
 train: Any = compiled_steps.train_model
@@ -80,15 +68,16 @@ class CompiledTrainer:
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
+        self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks` from the tensors `given`; yield results one by one.
+        """Train a model for each of `tasks` from the tensors `start`; yield results one by one.
 
-        `memory` is the optimisers' state, or None; it is updated. Models share buffers.
+        Loss terms compare weights with `reference`, by default with `start`. `memory` is the
+        optimisers' state, or None; it is updated. Models share buffers.
         """
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
-            self._begin(place, given, memory)
+            self._begin(place, start, {**start, **(reference or {})}, memory)
             taken = 0 if memory is None else int(memory["steps"][place])
             losses, steps_taken = self._train(task, taken)
             if memory is not None:
@@ -104,15 +93,13 @@ class CompiledTrainer:
                 None if self.summed is None else _whole(self.summed, shapes),
             )
 
-    def _begin(self, place: int, given: InitialTensors, memory: Arrays | None) -> None:
+    def _begin(self, place: int, start: Arrays, received: Arrays, memory: Arrays | None) -> None:
         model = self.model
         model.weights[:] = 0  # what fills up rows may not be a number any more
-        for name, view in self.weights.items():
-            _load(view, given.start if name in given.start else given.private, name, place)
-            if self.received:
-                self.received[name][...] = view
-        for name in given.reference or {}:
-            _load(self.received[name], given.reference or {}, name, place)
+        for views, tensors in ((self.weights, start), (self.received, received)):
+            for name, view in views.items():
+                value = tensors[name]
+                view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
         if self.drawn:  # the prior of the divergence: as received, or the same for all weights
             size = self.net.size
             term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
@@ -279,11 +266,6 @@ class CompiledTrainer:
             flat(True, means) if self.drawn else weights,
             *(flat(self.drawn, means) for _ in range(3)),
         )
-
-
-def _load(view: Array, tensors: Arrays, name: str, place: int) -> None:
-    value = tensors[name]
-    view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
 
 
 def _whole(views: Arrays, shapes: Mapping[str, Shape]) -> dict[str, Array]:

@@ -12,7 +12,6 @@ import numpy as np
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
-from fedrepro.training.examples import Arrays
 from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm, perturbs
 from fedrepro.training.minibatches import Task
 
@@ -104,18 +103,6 @@ class Procedure:
         shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
         each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
-
-
-@dataclass(frozen=True)
-class InitialTensors:
-    """Tensors that n models begin with, (n, *shape); weights also (1, *shape), for all.
-
-    reference: what loss terms compare the weights with, if not `start`.
-    """
-
-    start: Arrays
-    private: Arrays
-    reference: Arrays | None = None
 
 
 @dataclass(frozen=True)
