@@ -42,16 +42,16 @@ class CompiledTrainer:
     """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
-        network = procedure.network
-        self.procedure, self.drawn, self.dtype = procedure, network.all_drawn, examples.kind
-        self.dense = network.of_means if self.drawn else network
-        layers = parts_of(self.dense)
+        network, layers = procedure.network, parts_of(procedure.network)
         assert layers is not None
-        self.layers = layers
-        shapes = self.dense.shapes  # of a variational network the means, then the spreads
-        spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
-        self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
+        self.procedure, self.layers, self.dtype = procedure, layers, examples.kind
+        self.drawn, self.turned = layers.drawn, turned_in(network, layers)
+        roles = {name: parameter.role for name, parameter in network.parameters.items()}
+        self.means = {k: shape for k, shape in network.shapes.items() if roles[k] != "spread"}
+        # of a variational network the means, then the spreads
+        self.rows = Rows({**self.means, **network.shapes, **procedure.private}, self.turned)
         self.size = self.rows.size
+        self.prior = next((t for t in procedure.losses if isinstance(t, GaussianPrior)), None)
         indirect = self.drawn or layers.recurrent
         given = procedure.settings
         fused = given.optimiser == "sgd" and given.batch_size and not (given.momentum or given.l2)
@@ -101,9 +101,7 @@ class CompiledTrainer:
                 value = tensors[name]
                 view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
         if self.drawn:  # the prior of the divergence: as received, or the same for all weights
-            size = self.net.size
-            term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
-            sd = 1 if term is None else term.sd
+            size, sd = self.net.size, 1 if self.prior is None else self.prior.sd
             if sd is None:
                 model.prior[:] = model.received[:size]
                 compiled.softplus(model.received[size:], model.prior_deviation)
@@ -145,10 +143,9 @@ class CompiledTrainer:
 
     def _descent(self, task: Task) -> Any:
         settings, number, share = self.procedure.settings, self.dtype.type, 0.0
-        for term in self.procedure.losses:
-            if isinstance(term, GaussianPrior) and settings.batch_size:
-                minibatches = task.total(settings.batch_size, settings.epochs)
-                share = term.share(len(task.rows), minibatches, settings.batch_size)
+        if self.prior and settings.batch_size:
+            minibatches = task.total(settings.batch_size, settings.epochs)
+            share = self.prior.share(len(task.rows), minibatches, settings.batch_size)
         adam = compiled.AMSGRAD if settings.amsgrad else compiled.ADAM
         return compiled.StepNumbers(
             compiled.SGD if settings.optimiser == "sgd" else adam,
@@ -166,20 +163,20 @@ class CompiledTrainer:
 
     def _net(self) -> tuple[Any, Any]:
         """Return the network's `NetArrays`, and buffers for its convolutions or LSTMs."""
-        network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
+        network, layers, at = self.procedure.network, self.layers, self.rows.offsets
+        rows = self.procedure.rows
         sizes, below, private = layers.sizes, layers.below, self.procedure.private
         body = buffers = given = NOTHING
+        pairs, shares = self._pairs()
         if below:
-            matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
-            body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
+            body, buffers = body_of(network, layers, at, rows, self.dtype, bool(pairs))
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
-        pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
         if images:
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
         tensors = [
-            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
+            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in self.means.items()
         ]
         entropies = [
             (term.coefficient, term.least)
@@ -204,7 +201,7 @@ class CompiledTrainer:
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
-            Rows(network.shapes, turned_in(network, layers)).size,
+            Rows(self.means, self.turned).size,
             multiplier(self.dtype.name).address,
         )
         return net, buffers
@@ -228,7 +225,7 @@ class CompiledTrainer:
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
-        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
+        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.net.kept < 1 else 0
         word_count = compiled.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end

@@ -258,10 +258,10 @@ def is_compiled(procedure: Procedure, device: str) -> bool:
     """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
-    parts = parts_of(network.of_means if network.all_drawn else network)
+    parts = parts_of(network)
     return (
-        (device == "cpu" or network.all_drawn)
-        and parts is not None
+        parts is not None
+        and (device == "cpu" or parts.drawn)
         and not procedure.perturbations
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1
