@@ -172,8 +172,9 @@ class AutogradTrainer:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
 
-        `weight` (A, B) weighs the examples; `step` selects random numbers. Losses are
-        cross-entropies (A,), not finite where an added loss term is not; gradients are of all.
+        `y` are labels or probabilities. `weight` (A, B) weighs the examples; `step` selects random
+        numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
+        gradients are of all.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -185,7 +186,8 @@ class AutogradTrainer:
             if network.buffers:  # rows that fill up would be counted as others
                 run.rows = (weight > 0).sum(-1).tolist()
         logits, weight = network.forward(tensors, x, run), network.weighed(weight)
-        losses = total = cross_entropy(logits, y, weight)
+        each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
+        losses = total = (each.view(weight.shape) * weight).sum(1)
         if terms:
             start = self.inner.views(self.start[:count])
             look = TermInputs(network, tensors | private, start, x, weight, run)
@@ -233,12 +235,6 @@ class AutogradTrainer:
 
 def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     return {name: value.cpu().numpy() for name, value in tensors.items()}
-
-
-def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Sum cross-entropies times `weight` (A models, B examples); `y`: labels or probabilities."""
-    each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
-    return (each.view(weight.shape) * weight).sum(1)
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
