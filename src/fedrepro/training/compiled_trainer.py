@@ -175,14 +175,9 @@ class CompiledTrainer:
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
         if images:
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
-        tensors = [
-            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in self.means.items()
-        ]
-        entropies = [
-            (term.coefficient, term.least)
-            for term in self.procedure.losses
-            if isinstance(term, Entropy)
-        ]
+        tensors = [(at[k], math.prod(v[:-1]), v[-1]) for k, v in self.means.items()]
+        terms = [term for term in self.procedure.losses if isinstance(term, Entropy)]
+        entropies = [(term.coefficient, term.least) for term in terms]
         net = compiled.NetArrays(
             body,
             np.array(sizes, np.int64),
