@@ -37,7 +37,7 @@ from fedrepro.networks.network import Network, dense
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import InitialTensors, Procedure, Settings
+from fedrepro.training.training_settings import Procedure, Settings
 
 INPUTS, EXAMPLES, STEPS = 61, 130, 40
 DTYPES = ["float32", "float64"]
@@ -125,10 +125,9 @@ def weights_after(name: str, dtype: str) -> dict[str, np.ndarray]:
     def drawn(shapes):
         return {name: rng.uniform(-0.2, 0.2, (1, *s)).astype(dtype) for name, s in shapes.items()}
 
-    start = drawn(network.shapes)
-    given = InitialTensors(start, drawn(procedure.private))
+    start = {**drawn(network.shapes), **drawn(procedure.private)}
     task = Task(np.arange(EXAMPLES), RngKey(0, 0, 0), steps=STEPS)
-    (part,) = CompiledTrainer(procedure, examples, False).parts([task], given, None)
+    (part,) = CompiledTrainer(procedure, examples, False).parts([task], start, None, None)
     assert part.finite.all()
     return {**part.tensors, **part.private}
 

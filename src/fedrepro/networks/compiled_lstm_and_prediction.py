@@ -8,7 +8,7 @@ arrays weights and gradient (a model and its gradient), the number of examples r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from fedrepro.networks import compiled_convolutions
 from fedrepro.networks.compiled_convolutions import features, lay_image
 from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.memory_layout import Convolutions, Parts
+from fedrepro.networks.network import Network
 
 
 class Recurrent(NamedTuple):
@@ -76,22 +77,20 @@ class LstmBuffers(NamedTuple):
 
 
 def recurrent_of(
-    parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
+    network: Network, parts: Parts, offsets: Mapping[str, int], rows: int, dtype: Any
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
-    `rows` examples are computed at once; `steps` and `every` are as in `Recurrent`. `offsets` are
-    where tensors begin in a model: the embedding's table, then input weights, recurrent weights and
-    biases of each layer.
+    `rows` examples are computed at once; `offsets` are where tensors begin in a model, by name.
     """
+    steps, names = network.shape[0], ("weight", "recurrent", "bias")
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
     codes, size = parts.embedding.codes, parts.embedding.size
-    starts = np.array(offsets[1:], np.int64).reshape(-1, 3)
-    laid_out = Recurrent(
-        starts, (offsets[0], codes, size), units, steps, every,
-        multiplier(np.dtype(dtype).name).address,
-    )  # fmt: skip
+    starts = [[offsets[f"{name}{k + 1}"] for name in names] for k in range(layers)]
+    table, by = (offsets["table0"], codes, size), multiplier(np.dtype(dtype).name).address
+    every = network.predictions > 1
+    laid_out = Recurrent(np.array(starts, np.int64), table, units, steps, every, by)
     cells = rows * steps * layers
     vector, gate, state = (padding_and_alignment.row_of(n) for n in (size, 4 * units, units))
     sizes = {"vectors": cells * vector, "gates": cells * gate, "states": cells * state}

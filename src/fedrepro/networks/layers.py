@@ -150,6 +150,7 @@ class Variational:
 
     units: int
     start: float = SPREAD
+    biased = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         """Describe means and spreads (deviations before softplus) of weight and bias."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from fedrepro.networks.layers import (
     Relu,
     Shape,
     Tensors,
+    Variational,
 )
 from fedrepro.networks.network import Network
 
@@ -35,6 +36,7 @@ class Parts:
 
     `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
     W) of their input, or (). Each of `convolutions` is (layer, input's shape, whether pooled).
+    drawn: whether the affine maps, then without others below, are variational (Bayesian).
     """
 
     sizes: tuple[int, ...]
@@ -43,6 +45,7 @@ class Parts:
     convolutions: tuple[tuple[Convolution2d, Shape, bool], ...] = ()
     embedding: Embedding | None = None
     recurrent: tuple[Lstm, ...] = ()
+    drawn: bool = False
 
     @property
     def below(self) -> int:
@@ -73,23 +76,27 @@ def parts_of(network: Network) -> Parts | None:
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
     dropout = any(isinstance(layer, Dropout) for layer in layers)
-    turns = (Affine, Relu, Dropout) if dropout else (Affine, Relu)
-    if not layers or not isinstance(layers[-1], Affine):
+    maps = [layer for layer in layers if isinstance(layer, Affine | Variational)]
+    if not maps or layers[-1] is not maps[-1]:
         return None
+    drawn = isinstance(maps[-1], Variational)
+    turns = (type(maps[-1]), Relu, Dropout) if dropout else (type(maps[-1]), Relu)
     if any(not isinstance(layer, turns[at % len(turns)]) for at, layer in enumerate(layers)):
         return None
-    units = [layer.units for layer in layers if isinstance(layer, Affine)]
-    kinds = {layer.biased for layer in layers if isinstance(layer, Affine)}
+    if drawn and (dropout or convolutions or recurrent):
+        return None
+    kinds = {layer.biased for layer in maps}
     kinds |= {convolution.biased for convolution, _, _ in convolutions}
     if len(kinds) > 1:
         return None
     return Parts(
-        (math.prod(shape), *units),
+        (math.prod(shape), *(layer.units for layer in maps)),
         kinds.pop(),
         shape if convolutions else (),
         tuple(convolutions),
         embedding,
         tuple(recurrent),
+        drawn,
     )
 
 
@@ -106,9 +113,9 @@ class Rows:
     be split into two, a and b.
     """
 
-    def __init__(self, shapes: Mapping[str, Shape], turned: Turned | None = None) -> None:
-        self.shapes, self.offsets, self.size = shapes, {}, 0
-        self.turned = turned or {}
+    def __init__(self, shapes: Mapping[str, Shape], turned: Turned) -> None:
+        self.shapes, self.turned, self.size = shapes, turned, 0
+        self.offsets: dict[str, int] = {}
         for name in shapes:
             self.offsets[name] = self.size
             *rows, last = self._in_memory(name)[0]
@@ -143,8 +150,9 @@ def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[in
     """Return the tensors that compiled code reorders: {name: (lengths of axes, their order)}."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
+    kernels = {f"weight{k}" for k in range(below)}
     for name, shape in network.shapes.items():
-        if name.startswith("weight") and int(name.removeprefix("weight")) < below:
+        if name in kernels:
             turned[name] = shape, (2, 3, 1, 0)
         elif below and name == f"weight{below}":
             turned[name] = (*parts.image, shape[1]), (1, 2, 0, 3)
@@ -166,49 +174,50 @@ def body_of(
     `offsets` are where tensors begin in the model, by name; `matched` is as in `convolutions_of`.
     """
     if parts.convolutions:
-        kernels = [offsets[f"weight{k}"] for k in range(parts.below)]
-        return convolutions_of(parts, kernels, rows, dtype, matched)
+        return convolutions_of(parts, offsets, rows, dtype, matched)
     from fedrepro.networks.compiled_lstm_and_prediction import recurrent_of  # which loads Numba
 
-    names = ("weight", "recurrent", "bias")
-    layers = [offsets[f"{name}{k}"] for k in range(1, parts.below) for name in names]
-    every, letters = network.predictions > 1, network.shape[0]
-    return recurrent_of(parts, [offsets["table0"], *layers], rows, letters, every, dtype)
+    return recurrent_of(network, parts, offsets, rows, dtype)
 
 
-def body_outputs(
-    network: Network, tensors: Tensors, x: torch.Tensor
-) -> tuple[torch.Tensor, int] | None:
-    """Compute one network's convolutions or recurrent layers: the inputs of its affine maps.
+class CompiledBody:
+    """A network's convolutions or recurrent layers, with the weights `tensors` (*shape), compiled.
 
-    `tensors` are a model's, (*shape); x is (N, D), floating, on the CPU. Returns these inputs (N ·
-    predictions, units) and how many layers were computed; None if compiled code knows none of them.
+    Up to `rows` examples are computed at once. layers: how many of the network's layers these are,
+    counted from the input, ReLU and pooling included. x: the latest outputs of `seen` examples as
+    compiled code writes them, flat.
     """
-    import torch
 
-    parts = parts_of(network)
-    if parts is None or not parts.below:
-        return None
-    from fedrepro.networks.compiled_lstm_and_prediction import predict
+    def __init__(
+        self, network: Network, parts: Parts, tensors: Tensors, rows: int, dtype: Any
+    ) -> None:
+        layout = Rows(network.shapes, turned_in(network, parts))
+        self.parts, self.rows, self.predictions = parts, rows, network.predictions
+        self.offsets, self.weights = layout.offsets, layout.flat(tensors, dtype)
+        self.body, self.room = body_of(network, parts, layout.offsets, rows, dtype)
+        convolved = sum(2 + pooled for *_, pooled in parts.convolutions)
+        self.layers = convolved or parts.below + (self.predictions > 1)
 
-    inputs = np.ascontiguousarray(x.detach().numpy())
-    layout = Rows(network.shapes, turned_in(network, parts))
-    weights = layout.flat(tensors, inputs.dtype)
-    rows = min(PREDICTED, len(inputs))
-    body, buffers = body_of(network, parts, layout.offsets, rows, inputs.dtype)
-    size = network.predictions * parts.sizes[0]
-    out = np.zeros(len(inputs) * size + PAD, inputs.dtype)
-    predict(body, weights, inputs, rows, buffers, out)
-    found = torch.from_numpy(out[: len(inputs) * size])
-    if parts.convolutions:  # (H, W, C) to (C, H, W)
-        channels, height, width = parts.image
-        images = found.view(-1, height, width, channels).permute(0, 3, 1, 2)
-        return images.reshape(len(inputs), -1), sum(2 + pooled for *_, pooled in parts.convolutions)
-    if network.predictions > 1:  # (T, B, units) to (B, T, units), as many rows at a time
-        pieces = torch.split(found, rows * size)
-        shape = network.predictions, -1, parts.sizes[0]
-        found = torch.cat([piece.view(shape).transpose(0, 1).reshape(-1) for piece in pieces])
-    return found.view(-1, parts.sizes[0]), parts.below + (network.predictions > 1)
+    def outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute what affine maps are given, (N · predictions, units), for x (N, D) on the CPU."""
+        import torch
+
+        from fedrepro.networks.compiled_lstm_and_prediction import predict
+
+        inputs = np.ascontiguousarray(x.detach().numpy())
+        size = self.predictions * self.parts.sizes[0]
+        self.seen, self.x = len(inputs), np.zeros(len(inputs) * size + PAD, inputs.dtype)
+        predict(self.body, self.weights, inputs, self.rows, self.room, self.x)
+        found = torch.from_numpy(self.x[: self.seen * size])
+        if self.parts.convolutions:  # (H, W, C) to (C, H, W)
+            channels, height, width = self.parts.image
+            images = found.view(-1, height, width, channels).permute(0, 3, 1, 2)
+            return images.reshape(self.seen, -1)
+        if self.predictions > 1:  # (T, B, units) to (B, T, units), as many rows at a time
+            pieces = torch.split(found, self.rows * size)
+            shape = self.predictions, -1, self.parts.sizes[0]
+            found = torch.cat([piece.view(shape).transpose(0, 1).reshape(-1) for piece in pieces])
+        return found.view(-1, self.parts.sizes[0])
 
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
@@ -290,11 +299,11 @@ class Images(NamedTuple):
 
 
 def convolutions_of(
-    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
+    parts: Parts, offsets: Mapping[str, int], rows: int, dtype: Any, matched: bool
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and work buffers for compiled code.
 
-    `rows` examples are computed at once; `offsets` are where each kernel begins in the model.
+    `rows` examples are computed at once; `offsets` are where tensors begin in the model, by name.
     `matched` adds the buffer `extra`, for representation matching.
     """
     # Numba takes half a second to import
@@ -323,7 +332,8 @@ def convolutions_of(
         c[LISTED] = pooled and below % lanes == 0
         if c[LISTED]:
             images = -(-images // lanes) * lanes  # vectors of its inputs lie in whole lines
-        c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
+        c[WEIGHT], c[FLIPPED] = offsets[f"weight{place}"], flipped
+        c[CHOSEN], c[UPPER] = chosen, upper
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
         flipped += k * k * stride * row_of(below)
@@ -365,8 +375,7 @@ def convolutions_of(
     lowest, (channels, height, width), _ = parts.convolutions[0]
     image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
     sparse = sparse_multiplier(np.dtype(dtype).name).address if listed else 0
-    offsets_of = np.concatenate(lists)
-    laid_out = Convolutions(convs, offsets_of, image, parts.biased, by.address, sparse)
+    laid_out = Convolutions(convs, np.concatenate(lists), image, parts.biased, by.address, sparse)
     amounts, places = (aligned(listed, kind) for kind in (dtype, np.int64))
     of_channels = np.zeros(int(convs[:, CHANNELS].max()), np.int64)
     counts, buckets = np.zeros(positions * SPOTS_OF_CELL, np.int64), np.zeros(taken, np.int64)

@@ -104,19 +104,6 @@ class Network:
         return max((layer.rate for layer in self.layers if isinstance(layer, Dropout)), default=0.0)
 
     @cached_property
-    def of_means(self) -> Network:
-        """Return this network with an ordinary fully connected layer for each variational layer."""
-        drawn = Variational
-        layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
-        return Network(self.shape, tuple(layers))
-
-    @property
-    def all_drawn(self) -> bool:
-        """Return whether all the network's layers with weights are variational (Bayesian)."""
-        kinds = {type(layer) for layer in self.layers}
-        return Variational in kinds and kinds <= {Variational, Relu}
-
-    @cached_property
     def products(self) -> int:
         """Count the multiplications in the prediction of one example."""
         total = 0
@@ -236,12 +223,14 @@ class Network:
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         if x.device.type == "cpu" and not torch.is_grad_enabled():
-            from fedrepro.networks.memory_layout import body_outputs
+            from fedrepro.networks.memory_layout import PREDICTED, CompiledBody, parts_of
 
-            body = body_outputs(self, tensors, x)
-            if body is not None:
-                out, layers = body[0].unsqueeze(0), body[1]
-                for layer, _, names in self.places[layers:]:
+            parts = parts_of(self)
+            if parts is not None and parts.below:
+                rows, dtype = min(PREDICTED, len(x)), x.detach().numpy().dtype
+                body = CompiledBody(self, parts, tensors, rows, dtype)
+                out = body.outputs(x).unsqueeze(0)
+                for layer, _, names in self.places[body.layers :]:
                     held = {local: lifted[name] for local, name in names.items()}
                     out = layer.forward(held, out, Pass())
                 return out.squeeze(0)

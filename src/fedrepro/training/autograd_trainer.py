@@ -19,22 +19,9 @@ from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Shape,
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import GaussianPrior, TermInputs
-from fedrepro.training.minibatches import (
-    CROPS,
-    NOISE,
-    Chunk,
-    Task,
-    halves,
-    kinds,
-    schedule,
-)
+from fedrepro.training.minibatches import CROPS, NOISE, Chunk, Task, halves, kinds, schedule
 from fedrepro.training.optimiser_steps import Layout, new_memory, optimiser_step
-from fedrepro.training.training_settings import (
-    EarlyStopping,
-    InitialTensors,
-    Procedure,
-    TrainedModels,
-)
+from fedrepro.training.training_settings import EarlyStopping, Procedure, TrainedModels
 
 BUFFERS = 5  # weights, gradients and three optimiser states
 # activations wait for the backward pass with their gradients, and kernels need room of their own
@@ -85,9 +72,12 @@ class AutogradTrainer:
             raise FedreproError(f"{said} in the loss than Entropy and one GaussianPrior")
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
+        self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train models from `given` tensors in groups; yield their results."""
+        """Train models from the tensors `start` in groups; yield their results.
+
+        Loss terms compare weights with `reference`, by default with `start`.
+        """
         if memory is not None:
             said = "an optimiser keeps its state between rounds in compiled steps alone"
             raise FedreproError(f"{said}: take device: cpu, and layers and terms of fedrepro")
@@ -96,7 +86,7 @@ class AutogradTrainer:
         order = np.argsort(-totals, kind="stable")
         for at in range(0, len(order), self.block):
             chosen = order[at : at + self.block]
-            self._begin([tasks[i] for i in chosen], chosen, given)
+            self._begin([tasks[i] for i in chosen], chosen, start, reference)
             stopping = EarlyStopping(tasks[order[at]], self.settings)
             losses, lost = list[np.ndarray](), np.zeros(len(chosen), bool)
             for chunk in schedule(self.tasks, self.rows, epochs):
@@ -118,23 +108,26 @@ class AutogradTrainer:
     def _rows(self, tasks: Sequence[Task]) -> int:  # of a minibatch, or all of the largest client
         return self.settings.batch_size or max(len(task.rows) for task in tasks)
 
-    def _begin(self, tasks: list[Task], chosen: np.ndarray, given: InitialTensors) -> None:
-        """Set up models `chosen`: weights `given`, the optimiser's state, random numbers."""
+    def _begin(
+        self, tasks: list[Task], chosen: np.ndarray, start: Arrays, reference: Arrays | None
+    ) -> None:
+        """Set up models `chosen`: their tensors, the optimiser's state, random numbers."""
 
         def packed(layout: Layout, tensors: Arrays) -> torch.Tensor:
-            own = {k: v if len(v) == 1 else v[chosen] for k, v in tensors.items()}
+            given = {name: tensors[name] for name in layout.shapes}
+            own = {k: v if len(v) == 1 else v[chosen] for k, v in given.items()}
             return torch.from_numpy(layout.pack(own))
 
         self.tasks, settings, inner = tasks, self.settings, self.inner.size
         self.rows = self._rows(tasks)
         size = inner + self.outer.size
         self.flat = torch.zeros(len(chosen), size, dtype=self.dtype, device=self.device)
-        self.flat[:, :inner] = packed(self.inner, given.start)
-        if given.private:
-            self.flat[:, inner:] = packed(self.outer, given.private)
+        self.flat[:, :inner] = packed(self.inner, start)
+        if self.outer.shapes:
+            self.flat[:, inner:] = packed(self.outer, start)
         self.start = self.flat[:, :inner].clone()  # what terms compare the weights with
-        if given.reference is not None:
-            self.start[:] = packed(self.inner, given.reference)
+        if reference is not None:
+            self.start[:] = packed(self.inner, reference)
         self.summed = torch.zeros_like(self.flat if self.keep else self.flat[:0])
         self.moments = new_memory(self.flat, settings)
         drawn = self.network.draws
@@ -179,8 +172,9 @@ class AutogradTrainer:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
 
-        `weight` (A, B) weighs the examples; `step` selects random numbers. Losses are
-        cross-entropies (A,), not finite where an added loss term is not; gradients are of all.
+        `y` are labels or probabilities. `weight` (A, B) weighs the examples; `step` selects random
+        numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
+        gradients are of all.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -192,7 +186,8 @@ class AutogradTrainer:
             if network.buffers:  # rows that fill up would be counted as others
                 run.rows = (weight > 0).sum(-1).tolist()
         logits, weight = network.forward(tensors, x, run), network.weighed(weight)
-        losses = total = cross_entropy(logits, y, weight)
+        each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
+        losses = total = (each.view(weight.shape) * weight).sum(1)
         if terms:
             start = self.inner.views(self.start[:count])
             look = TermInputs(network, tensors | private, start, x, weight, run)
@@ -240,12 +235,6 @@ class AutogradTrainer:
 
 def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     return {name: value.cpu().numpy() for name, value in tensors.items()}
-
-
-def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Sum cross-entropies times `weight` (A models, B examples); `y`: labels or probabilities."""
-    each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
-    return (each.view(weight.shape) * weight).sum(1)
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -30,20 +30,8 @@ from fedrepro.training import step_arrays_and_losses as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
-from fedrepro.training.minibatches import (
-    CROPS,
-    NOISE,
-    Task,
-    kinds,
-    normal_pairs,
-    visits,
-)
-from fedrepro.training.training_settings import (
-    EarlyStopping,
-    InitialTensors,
-    Procedure,
-    TrainedModels,
-)
+from fedrepro.training.minibatches import CROPS, NOISE, Task, kinds, normal_pairs, visits
+from fedrepro.training.training_settings import EarlyStopping, Procedure, TrainedModels
 
 log = logging.getLogger(__name__)
 train: Any = compiled_steps.train_model
@@ -54,16 +42,16 @@ class CompiledTrainer:
     """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
-        network = procedure.network
-        self.procedure, self.drawn, self.dtype = procedure, network.all_drawn, examples.kind
-        self.dense = network.of_means if self.drawn else network
-        layers = parts_of(self.dense)
+        network, layers = procedure.network, parts_of(procedure.network)
         assert layers is not None
-        self.layers = layers
-        shapes = self.dense.shapes  # of a variational network the means, then the spreads
-        spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
-        self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
+        self.procedure, self.layers, self.dtype = procedure, layers, examples.kind
+        self.drawn, self.turned = layers.drawn, turned_in(network, layers)
+        roles = {name: parameter.role for name, parameter in network.parameters.items()}
+        self.means = {k: shape for k, shape in network.shapes.items() if roles[k] != "spread"}
+        # of a variational network the means, then the spreads
+        self.rows = Rows({**self.means, **network.shapes, **procedure.private}, self.turned)
         self.size = self.rows.size
+        self.prior = next((t for t in procedure.losses if isinstance(t, GaussianPrior)), None)
         indirect = self.drawn or layers.recurrent
         given = procedure.settings
         fused = given.optimiser == "sgd" and given.batch_size and not (given.momentum or given.l2)
@@ -80,15 +68,16 @@ class CompiledTrainer:
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
+        self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks` from the tensors `given`; yield results one by one.
+        """Train a model for each of `tasks` from the tensors `start`; yield results one by one.
 
-        `memory` is the optimisers' state, or None; it is updated. Models share buffers.
+        Loss terms compare weights with `reference`, by default with `start`. `memory` is the
+        optimisers' state, or None; it is updated. Models share buffers.
         """
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
-            self._begin(place, given, memory)
+            self._begin(place, start, {**start, **(reference or {})}, memory)
             taken = 0 if memory is None else int(memory["steps"][place])
             losses, steps_taken = self._train(task, taken)
             if memory is not None:
@@ -104,19 +93,15 @@ class CompiledTrainer:
                 None if self.summed is None else _whole(self.summed, shapes),
             )
 
-    def _begin(self, place: int, given: InitialTensors, memory: Arrays | None) -> None:
+    def _begin(self, place: int, start: Arrays, received: Arrays, memory: Arrays | None) -> None:
         model = self.model
         model.weights[:] = 0  # what fills up rows may not be a number any more
-        for name, view in self.weights.items():
-            _load(view, given.start if name in given.start else given.private, name, place)
-            if self.received:
-                self.received[name][...] = view
-        for name in given.reference or {}:
-            _load(self.received[name], given.reference or {}, name, place)
+        for views, tensors in ((self.weights, start), (self.received, received)):
+            for name, view in views.items():
+                value = tensors[name]
+                view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
         if self.drawn:  # the prior of the divergence: as received, or the same for all weights
-            size = self.net.size
-            term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
-            sd = 1 if term is None else term.sd
+            size, sd = self.net.size, 1 if self.prior is None else self.prior.sd
             if sd is None:
                 model.prior[:] = model.received[:size]
                 compiled.softplus(model.received[size:], model.prior_deviation)
@@ -158,10 +143,9 @@ class CompiledTrainer:
 
     def _descent(self, task: Task) -> Any:
         settings, number, share = self.procedure.settings, self.dtype.type, 0.0
-        for term in self.procedure.losses:
-            if isinstance(term, GaussianPrior) and settings.batch_size:
-                minibatches = task.total(settings.batch_size, settings.epochs)
-                share = term.share(len(task.rows), minibatches, settings.batch_size)
+        if self.prior and settings.batch_size:
+            minibatches = task.total(settings.batch_size, settings.epochs)
+            share = self.prior.share(len(task.rows), minibatches, settings.batch_size)
         adam = compiled.AMSGRAD if settings.amsgrad else compiled.ADAM
         return compiled.StepNumbers(
             compiled.SGD if settings.optimiser == "sgd" else adam,
@@ -179,26 +163,21 @@ class CompiledTrainer:
 
     def _net(self) -> tuple[Any, Any]:
         """Return the network's `NetArrays`, and buffers for its convolutions or LSTMs."""
-        network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
+        network, layers, at = self.procedure.network, self.layers, self.rows.offsets
+        rows = self.procedure.rows
         sizes, below, private = layers.sizes, layers.below, self.procedure.private
         body = buffers = given = NOTHING
+        pairs, shares = self._pairs()
         if below:
-            matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
-            body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
+            body, buffers = body_of(network, layers, at, rows, self.dtype, bool(pairs))
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
-        pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
         if images:
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
-        tensors = [
-            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
-        ]
-        entropies = [
-            (term.coefficient, term.least)
-            for term in self.procedure.losses
-            if isinstance(term, Entropy)
-        ]
+        tensors = [(at[k], math.prod(v[:-1]), v[-1]) for k, v in self.means.items()]
+        terms = [term for term in self.procedure.losses if isinstance(term, Entropy)]
+        entropies = [(term.coefficient, term.least) for term in terms]
         net = compiled.NetArrays(
             body,
             np.array(sizes, np.int64),
@@ -217,7 +196,7 @@ class CompiledTrainer:
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
-            Rows(network.shapes, turned_in(network, layers)).size,
+            Rows(self.means, self.turned).size,
             multiplier(self.dtype.name).address,
         )
         return net, buffers
@@ -241,7 +220,7 @@ class CompiledTrainer:
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
-        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
+        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.net.kept < 1 else 0
         word_count = compiled.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
@@ -279,11 +258,6 @@ class CompiledTrainer:
             flat(True, means) if self.drawn else weights,
             *(flat(self.drawn, means) for _ in range(3)),
         )
-
-
-def _load(view: Array, tensors: Arrays, name: str, place: int) -> None:
-    value = tensors[name]
-    view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
 
 
 def _whole(views: Arrays, shapes: Mapping[str, Shape]) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import InitialTensors, Procedure, Settings, TrainedModels
+from fedrepro.training.training_settings import Procedure, Settings, TrainedModels
 
 if TYPE_CHECKING:
     import torch
@@ -118,8 +118,10 @@ def train(
                 value[part.chosen] = _on_cpu(made[name])
                 value[part.chosen[~finite]] = np.nan
 
-    given = InitialTensors(start, private or {}, reference)
-    outcome, memory = _run(procedure, examples, tasks, given, keep, memory, keep_gradients)
+    begin = {**(private or {}), **start}
+    outcome, memory = _run(
+        procedure, examples, tasks, begin, keep, reference, memory, keep_gradients
+    )
     return Trained(**vars(outcome), tensors=tensors, gradients=summed, memory=memory)
 
 
@@ -156,9 +158,8 @@ def train_and_average(
             for name, value in summed.items():
                 value[0] += value.dtype.type(share[i]) * part.tensors[name][i]
 
-    given = InitialTensors(start, private or {})
     procedure = Procedure(network, settings, terms)
-    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False)
+    outcome, _ = _run(procedure, examples, tasks, {**(private or {}), **start}, fold)
     went_in = math.fsum(np.array(weights)[outcome.finite])
     for value in most.values():
         value *= went_in
@@ -187,14 +188,16 @@ def _run(
     procedure: Procedure,
     examples: Examples,
     tasks: Sequence[Task],
-    given: InitialTensors,
+    start: Arrays,
     take: Callable[[TrainedModels, np.ndarray], None],
-    memory: Arrays | None,
-    keep_gradients: bool,
+    reference: Arrays | None = None,
+    memory: Arrays | None = None,
+    keep_gradients: bool = False,
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
     """Train the models of `tasks`; return the outcome, and the optimisers' state if `memory`.
 
-    For each group of models that finishes, take(models, bool array: which are finite) is called.
+    `start` has the weights to begin with, and the tensors that loss terms train. For each group of
+    models that finishes, take(models, bool array: which are finite) is called.
     """
     began, count = time.perf_counter(), len(tasks)
     _require_trainable(procedure, tasks, memory is not None)
@@ -212,10 +215,10 @@ def _run(
         from fedrepro.training.autograd_trainer import AutogradTrainer
 
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
-    private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
+    private = {k: np.array(start[k], examples.kind) for k in procedure.private}
     steps, finite = np.zeros(count, np.int64), np.ones(count, bool)
     loss = np.full(count, np.nan)
-    for part in trainer.parts(tasks, given, kept):
+    for part in trainer.parts(tasks, start, reference, kept):
         chosen = part.chosen
         steps[chosen] = part.taken
         whole = finite[chosen] = part.finite & np.isfinite(part.losses).all(0)
@@ -255,10 +258,10 @@ def is_compiled(procedure: Procedure, device: str) -> bool:
     """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
-    parts = parts_of(network.of_means if network.all_drawn else network)
+    parts = parts_of(network)
     return (
-        (device == "cpu" or network.all_drawn)
-        and parts is not None
+        parts is not None
+        and (device == "cpu" or parts.drawn)
         and not procedure.perturbations
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1

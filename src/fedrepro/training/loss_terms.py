@@ -63,10 +63,6 @@ class Perturbation(Protocol):
         """Return the offset from the weights `flat` of A models, (A, size) as are all arguments."""
 
 
-def perturbs(term: object) -> bool:
-    return hasattr(term, "away")
-
-
 def compiled_kind(term: object) -> str:
     """Return the name of a loss term's compiled gradient: entropy, divergence, matching; or "".
 

@@ -12,8 +12,7 @@ import numpy as np
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
-from fedrepro.training.examples import Arrays
-from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm, perturbs
+from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm
 from fedrepro.training.minibatches import Task
 
 Augment = Literal["none", "crop_flip"]
@@ -79,12 +78,12 @@ class Procedure:
     def losses(self) -> list[Term]:
         """Return the loss terms that need a forward pass, such as an entropy term."""
         terms = (term for term in self.terms if not isinstance(term, WeightTerm))
-        return [term for term in terms if not perturbs(term)]
+        return [term for term in terms if not hasattr(term, "away")]
 
     @property
     def perturbations(self) -> list[Perturbation]:
         """Return the terms that compute gradients at other weights, such as SAM's."""
-        return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
+        return [term for term in self.terms if hasattr(term, "away")]  # type: ignore[misc]
 
     @property
     def weight_penalties(self) -> list[WeightTerm]:
@@ -104,18 +103,6 @@ class Procedure:
         shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
         each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
-
-
-@dataclass(frozen=True)
-class InitialTensors:
-    """Tensors that n models begin with, (n, *shape); weights also (1, *shape), for all.
-
-    reference: what loss terms compare the weights with, if not `start`.
-    """
-
-    start: Arrays
-    private: Arrays
-    reference: Arrays | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from fedrepro.core.portable_ops.matrix_products import (
     call_address,
     cgutils,
     loop,
-    named_after,
     tile,
     written,
 )
@@ -81,10 +80,7 @@ def _multiply_at(
                 j += COLUMNS if over >= COLUMNS else HALF if over >= HALF else PAD
 
 
-named_after(_multiply_at, [matrix_products])
-
-
-multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn")
+multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn", [matrix_products])
 
 
 @written
@@ -272,10 +268,8 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
     tile.write(kind, write)
 
 
-# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r: a
-# product with a sparse matrix, whose nonzero numbers `amounts` are grouped by row r. Sums are
-# `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the order of r. This
-# is done `steps` times, out_step and b_step numbers further on each time. Arrays are pointers.
+# What `sparse_product` computes, for arrays as pointers; out_step and b_step are strides from step
+# to step. Sums may overlap in `out`: they are added in the order of r.
 def _multiply_sparse(
     out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
     firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
@@ -291,10 +285,7 @@ def _multiply_sparse(
                 at += kind
 
 
-named_after(_multiply_sparse, [matrix_products])
-
-
-sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn")
+sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn", [matrix_products])
 
 
 @written

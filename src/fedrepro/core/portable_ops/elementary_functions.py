@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import overload
 
-from fedrepro.core.portable_ops.compilation import OPTIONS
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
     Code,
@@ -23,6 +21,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     cgutils,
     fma,
     inner,
+    overloaded,
     written,
 )
 
@@ -52,13 +51,9 @@ ODD = tuple(1 / (2 * k + 1) for k in range(1, 18))
 ROOT_HALF = math.sqrt(0.5)
 
 
-def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+@overloaded
+def scaled(value: Any, scale: Any, inverse: Any) -> Function:
     """Return value / scale, such as a pixel / 255; `inverse`, 1 / scale, spares a slow division."""
-    raise NotImplementedError
-
-
-@overload(scaled, jit_options=OPTIONS)
-def _scaled(value: Any, scale: Any, inverse: Any) -> Function:
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -99,18 +94,10 @@ def log_of(x: float) -> float:
     return log_x
 
 
-def softplus_of(x: Any) -> Any:
-    """Return log(1 + exp(x)) of a scalar."""
-    raise NotImplementedError
-
-
-def exp_of(x: Any) -> Any:
+@overloaded
+def exp_of(x: Any) -> Function:
     """Return exp(x) of a scalar x ≤ 0."""
-    raise NotImplementedError
 
-
-@overload(exp_of, jit_options=OPTIONS)
-def _exp_of(x: Any) -> Function:
     def double(x: Any) -> Any:
         bounded = LEAST if x < LEAST else x
         twos = np.rint(bounded * PER_TWO_64)
@@ -133,8 +120,10 @@ def _exp_of(x: Any) -> Function:
     return single if x == types.float32 else double
 
 
-@overload(softplus_of, jit_options=OPTIONS)
-def _softplus_of(x: Any) -> Function:
+@overloaded
+def softplus_of(x: Any) -> Function:
+    """Return log(1 + exp(x)) of a scalar."""
+
     def double(x: Any) -> Any:
         t = exp_of(-abs(x))
         z = t / (2.0 + t)

@@ -46,8 +46,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Any:
 
     Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
     """
-    if calls:
-        named_after(function, calls)
+    named_after(function, calls)
     dispatcher = cached(partial(numba.njit, error_model="numpy"), function)
     compile_now, name = dispatcher.compile, function.__qualname__
 
@@ -64,6 +63,16 @@ def inner(function: Function) -> Any:
     return numba.njit(**OPTIONS)(function)
 
 
+def overloaded(choose: Function) -> Function:
+    """Make a function, for compiled code, that runs what choose(*types of arguments) returns."""
+
+    def called(*_: Any) -> Any:
+        raise NotImplementedError  # outside of compiled code
+
+    overload(called, jit_options=OPTIONS, strict=False)(choose)
+    return called
+
+
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that dispatches on the type of its first argument.
 
@@ -71,14 +80,11 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     With `field`, this field of the argument decides.
     """
 
-    def chosen(first: Any, *_: Any) -> Function:
+    @overloaded
+    def called(first: Any, *_: Any) -> Function:
         kind = first.types[first.instance_class._fields.index(field)] if field else first
         return kinds.get(getattr(kind, "instance_class", type(None)), plain)
 
-    def called(*_: Any) -> Any:
-        raise NotImplementedError  # outside of compiled code
-
-    overload(called, jit_options=OPTIONS, strict=False)(chosen)
     return called
 
 
@@ -183,8 +189,6 @@ class Vectors:
 
     def load_some(self, pointer: Any, lanes: int) -> Any:
         """Write code that loads the first `lanes` numbers of a vector; the others are undefined."""
-        if lanes == self.lanes:
-            return self.load(self.at(pointer))
         few = Vectors(self.builder, self.number, lanes)
         return self.resized(few.load(few.at(pointer)), lanes, self.lanes)
 
@@ -348,12 +352,14 @@ def _multiply(
                 row += height
 
 
-def by_address(function: Function, arguments: str) -> Function:
+def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
     """Make a function of "float32" or "float64" that compiles `function`, to call by its `address`.
 
     `arguments` has a letter per argument: x, a pointer to numbers of this type; p, a pointer to
     int64; n, a whole number. Large code is thus compiled once, instead of again within each caller.
+    `calls` are the modules of the compiled functions that it calls, but for this one.
     """
+    named_after(function, calls)
 
     @cache
     def compiled_for(dtype: str) -> Any:

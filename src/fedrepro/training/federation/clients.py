@@ -172,11 +172,11 @@ class Clients:
         terms: Terms = (),
         **more: Any,
     ) -> Fitted:
-        tasks, terms = self._tasks(rng, chosen, steps, done), with_prior(self.network, terms)
         lr = self.settings.lr if lr is None else lr
         settings = replace(self.settings, epochs=epochs, lr=lr)
+        terms = with_prior(self.network, terms)
         with self.ledger.timed():
-            examples, tasks = self._at_hand(tasks)
+            examples, tasks = self._tasks(rng, chosen, steps, done)
             fitted = fit(self.network, examples, tasks, settings, start, terms=terms, **more)
         self._note(self._members(chosen), fitted.loss, fitted.finite)
         return fitted
@@ -198,15 +198,14 @@ class Clients:
         in `train`. The body is sent to clients, trained layers are sent back: float32 (J, *shape),
         weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
         """
-        tasks = self._tasks(rng)
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
         settings = replace(self.settings, **{"patience": 0, **how, "augment": "none"})
         if weight_sd is not None:
             settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
-        start = initial_weights(above, settings, [task.rng for task in tasks])
         with self.ledger.timed():
-            examples, tasks = self._at_hand(tasks)
+            examples, tasks = self._tasks(rng)
+            start = initial_weights(above, settings, [task.rng for task in tasks])
             trained = train(above, examples.above(below, body), tasks, settings, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
@@ -299,13 +298,6 @@ class Clients:
     def _send(self, traffic: Traffic) -> None:
         self.ledger.sent(traffic)
 
-    def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Return the data set for some trainings, and the trainings with row numbers in it."""
-        examples, each = self.data.examples.of([task.rows for task in tasks])
-        if examples is self.data.examples:
-            return examples, tasks
-        return examples, [replace(task, rows=rows) for task, rows in zip(tasks, each, strict=True)]
-
     def _members(self, chosen: Chosen) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
 
@@ -320,7 +312,8 @@ class Clients:
         chosen: Chosen = None,
         steps: Sequence[int] | int | None = None,
         done: int | None = None,
-    ) -> list[Task]:
+    ) -> tuple[Examples, list[Task]]:
+        """Return a data set, and a training on it for each chosen client."""
         self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
             fix = "pass the key that `round` was given, or before round 0 rng.at(round=0, call=1)"
@@ -328,9 +321,10 @@ class Clients:
         members = self._members(chosen)
         counts = [steps] * len(members) if steps is None or isinstance(steps, int) else steps
         rng = rng if done is None else rng.at(round=-1)  # one order of minibatches over all rounds
-        return [
-            Task(self.data.rows[j], rng.at(client=j), count, done or 0)
-            for j, count in zip(members, counts, strict=True)
+        examples, each = self.data.of(members)
+        return examples, [
+            Task(rows, rng.at(client=j), count, done or 0)
+            for rows, j, count in zip(each, members, counts, strict=True)
         ]
 
 
@@ -340,14 +334,9 @@ def initial_weights(
     """Draw weights by each key of `places`, equal with `shared_init`: float32 (models, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
-    drawn = {
-        name: np.empty((len(places), *shape), np.float32) for name, shape in network.shapes.items()
-    }
-    for i, place in enumerate(places):
-        initial = network.initial(place, settings.weight_sd, settings.bias, settings.init)
-        for name, value in drawn.items():
-            value[i] = initial[name]
-    return drawn
+    how = settings.weight_sd, settings.bias, settings.init
+    drawn = [network.initial(place, *how) for place in places]
+    return {name: np.stack([one[name] for one in drawn]) for name in network.shapes}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
+from fedrepro.core.portable_ops.padding_and_alignment import aligned, padded_to, row_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
     layer_matrices,
@@ -25,7 +25,7 @@ from fedrepro.networks.layer_matrices import (
     tensors_of_matrices,
 )
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
-from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_of, turned_in
+from fedrepro.networks.memory_layout import Array, CompiledBody, parts_of
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
@@ -34,42 +34,16 @@ if TYPE_CHECKING:
     import torch
 
 
-class BodyMoments:
+class BodyMoments(CompiledBody):
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
-    `look` runs up to `rows` examples, `moments` and `learn` sum over them. layers: how many of the
-    network's layers, counted from the input, are convolutions, their ReLU and pooling.
+    `moments` and `learn` sum over the examples whose `outputs` were computed last.
     """
-
-    def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
-        from fedrepro.networks import compiled_convolutions  # which loads Numba
-        from fedrepro.networks.compiled_lstm_and_prediction import predict
-
-        self.compiled: Any = compiled_convolutions
-        self.predict: Any = predict
-        layout = Rows(network.shapes, turned_in(network, parts))
-        dtype = next(iter(tensors.values())).cpu().numpy().dtype
-        self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
-        self.weights = layout.flat(tensors, dtype)
-        self.body, self.room = body_of(network, parts, layout.offsets, rows, dtype)
-        self.x = np.zeros(rows * parts.sizes[0] + PAD, dtype)
-        self.offsets = [layout.offsets[f"weight{k}"] for k in range(parts.below)]
-        self.layers = sum(2 + pooled for *_, pooled in parts.convolutions)
-        self.seen = 0
-
-    def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W)."""
-        import torch
-
-        self.seen, inputs = len(x), np.ascontiguousarray(x.numpy())
-        size, (channels, height, width) = self.seen * self.parts.sizes[0], self.parts.image
-        out = self.x[: size + PAD]
-        self.predict(self.body, self.weights, inputs, self.seen, self.room, out)
-        given = out[:size].reshape(-1, height, width, channels)
-        return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum a aᵀ (D, D) over patches a of each convolution in `wanted`, mean over positions."""
+        from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
+
         found = {}
         for layer in wanted:
             kernel, shape, _ = self.parts.convolutions[layer]
@@ -77,7 +51,7 @@ class BodyMoments:
             run, length = padded_to(k * below), k * k * below
             scratch = aligned((length + 1) * k * run, self.x.dtype)
             sums = np.zeros(len(scratch))
-            self.compiled.add_moments(self.body, layer, self.seen, self.room, scratch, sums)
+            add_moments(self.body, layer, self.seen, self.room, scratch, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
             place = _places(k, below)
             moment = whole[np.ix_(np.append(place, length), place)]
@@ -91,24 +65,26 @@ class BodyMoments:
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return a matrix for each.
 
-        `errors` are gradients (n, C · H · W) by the outputs of `look`, an array for each label y.
+        `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label y.
         The matrix is g gᵀ of gradients g by its output, or with `squares` its weights' squared
         gradients (inputs, outputs), summed over labels, examples and positions.
         """
-        dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
+        from fedrepro.networks.compiled_convolutions import add_errors  # which loads Numba
+
+        channels = [layer.channels for layer, _, _ in self.parts.convolutions]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
         factors = np.zeros(0 if squares else int(starts[-1]))
         total = np.zeros(len(self.weights) * squares)
-        scratch = aligned(max(len(factors), len(total)), dtype)
+        scratch = aligned(max(len(factors), len(total)), self.x.dtype)
         for error in errors:
             turned = error.reshape(-1, *self.parts.image).transpose(0, 2, 3, 1)
             turned = turned.reshape(self.seen, -1)
-            self.compiled.add_errors(
+            add_errors(
                 self.body, self.weights, np.ascontiguousarray(turned), self.room, self.x, factors,
                 starts, scratch, total,
             )  # fmt: skip
         if squares:
-            return [self._matrix(layer, total) for layer in range(len(self.kernels))]
+            return [self._matrix(layer, total) for layer in range(len(channels))]
         return [
             factors[at : at + c * row_of(c)].reshape(c, -1)[:, :c]
             for at, c in zip(starts[:-1], channels, strict=True)
@@ -116,7 +92,7 @@ class BodyMoments:
 
     def _matrix(self, layer: int, flat: Array) -> Array:
         kernel, (below, *_), _ = self.parts.convolutions[layer]
-        k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
+        k, c, at = kernel.kernel, kernel.channels, self.offsets[f"weight{layer}"]
         rows = k * k * below + kernel.biased
         whole = flat[at : at + rows * row_of(c)].reshape(rows, -1)[:, :c]
         return whole[[*_places(k, below), *range(k * k * below, rows)]]
@@ -204,12 +180,10 @@ def input_moments(
     wanted = [weight for weight in order if only is None or weight in only]
     sums: dict[str, np.ndarray] = {}
     body = _body(network, tensors, examples)
-    compiled = order[: len(body.kernels)] if body else []
-    above, together = [key for key in wanted if key not in compiled], _together(network)
-    for at in range(0, len(examples.targets), together):
-        x = _inputs(network, examples, slice(at, at + together))
+    compiled = order[: len(body.parts.convolutions)] if body else []
+    above = [key for key in wanted if key not in compiled]
+    for _, x in _batches(network, examples, body):
         if body:
-            x = body.look(x)
             layers = [layer for layer, weight in enumerate(compiled) if weight in wanted]
             for place, moment in body.moments(layers).items():
                 _add(sums, order[place], moment)
@@ -227,13 +201,20 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
     if (parts := parts_of(network)) is None:
         fix = "let a ReLU follow each, and affine layers all, or make it a torch.nn.Module"
         raise FedreproError(f"of this network's convolutions no moments are computed: {fix}")
-    return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)))
+    rows = min(TOGETHER, len(examples.targets))
+    return BodyMoments(network, parts, tensors, rows, examples.kind)
 
 
-def _inputs(network: Network, examples: Examples, rows: slice) -> torch.Tensor:
-    """Return scaled inputs of examples; on the CPU, but for a user's module."""
-    x = examples.scaled(rows)
-    return x if isinstance(network, ModuleNetwork) else x.cpu()
+def _batches(
+    network: Network, examples: Examples, body: BodyMoments | None
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield rows of examples and their inputs, or outputs of `body`; on the CPU but for modules."""
+    module = isinstance(network, ModuleNetwork)
+    together = OF_MODULE if module else TOGETHER
+    for at in range(0, len(examples.targets), together):
+        rows = slice(at, at + together)
+        x = examples.scaled(rows) if module else examples.scaled(rows).cpu()
+        yield rows, body.outputs(x) if body else x
 
 
 def kronecker_factors(
@@ -251,7 +232,7 @@ def kronecker_factors(
     body, order = _body(network, tensors, examples), layer_matrices(network)
     for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
         if body:
-            for k, moment in body.moments(range(len(body.kernels))).items():
+            for k, moment in body.moments(range(len(body.parts.convolutions))).items():
                 _add(sums, order[k].key, moment)
             for k, factor in enumerate(body.learn(below, squares=False)):
                 _add(sums, errors_of(order[k].key), factor)
@@ -292,10 +273,6 @@ def diagonal_fisher(
     count = len(examples.targets)
     made = tensors_of_matrices(order, {key: total / count for key, total in sums.items()})
     return {name: np.ascontiguousarray(value, np.float32) for name, value in made.items()}
-
-
-def _together(network: Network) -> int:
-    return OF_MODULE if isinstance(network, ModuleNetwork) else TOGETHER
 
 
 def _forward(
@@ -389,11 +366,9 @@ def _errors(
     """
     import torch
 
-    for at in range(0, len(examples.targets), _together(network)):
-        rows = slice(at, at + _together(network))
-        x = _inputs(network, examples, rows)
+    for rows, x in _batches(network, examples, body):
         if body:
-            x = body.look(x).requires_grad_()
+            x.requires_grad_()
         with torch.enable_grad():
             seen, logits = _forward(network, tensors, x, None, body)
         shares = torch.softmax(logits.detach(), -1)

@@ -34,10 +34,9 @@ def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[s
 def require_norms(network: Network, who: str) -> None:
     """Raise FedreproError, naming the method `who`, unless the network has BatchNorm."""
     if not network.norms:
-        said = (
-            f"{who} has a rule for running statistics, and this {network.kind} network keeps none"
-        )
-        raise FedreproError(f"{said}: leave the rule out, or take a network with BatchNorm")
+        said = f"{who} has a rule for running statistics, and this {network.kind} network"
+        fix = "leave the rule out, or take a network with BatchNorm"
+        raise FedreproError(f"{said} keeps none: {fix}")
 
 
 def running_statistics(
