@@ -9,6 +9,7 @@ maps is nothing, convolutions or recurrent layers, by the type of `NetArrays.bod
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     padded_to,
     row_of,
 )
-from fedrepro.networks.compiled_convolutions import learn_kernels
+from fedrepro.networks.compiled_convolutions import CALLS, learn_kernels
 from fedrepro.networks.compiled_lstm_and_prediction import (
     LstmBuffers,
     Recurrent,
@@ -247,7 +248,7 @@ def _gradients_of_draws(net: Any, model: Any, first: Any, last: Any, share: Any)
 variational_gradients = by_type(_gradients_of_draws, {Nothing: nothing}, "tensors")
 
 
-@compiled
+@partial(compiled, calls=CALLS)
 def softplus(spread: Array, out: Array) -> None:
     for k in range(len(spread)):
         out[k] = softplus_of(spread[k])
