@@ -27,7 +27,7 @@ from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import TrialBlock, read_job
+from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
@@ -243,11 +243,11 @@ def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_sp
     file = file_of(dataset=DIGITS, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.splits
-    folder = plan.run(run, TrialBlock(0, 1))
+    folder = plan.run(run, range(2))
     job = plan.job(folder)
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
-    assert folder != plan.run(replace(run, tune=None), TrialBlock(0, 1))
+    assert folder != plan.run(replace(run, tune=None), range(2))
 
 
 def computed(made, folder):

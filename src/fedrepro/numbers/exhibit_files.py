@@ -79,7 +79,7 @@ def exhibit_metadata(
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
     """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
-    settings, sources = exhibit.settings, loaded_source()
+    settings = exhibit.settings
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
@@ -101,8 +101,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         "settings": settings.model_dump(mode="json"),
         # what drew the exhibit need not be what computed it
         "drawn": {
-            "revision": sources.revision,
-            "digest": sources.digest,
+            **loaded_source(),
             "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
         },
         **({"pairs": pairs} if pairs else {}),
@@ -180,7 +179,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
-    meta = measure.spec.component.meta
+    meta, rule = measure.spec.component.meta, measure.rule
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -191,8 +190,8 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
         "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
         "sends": meta["sends"],
-        "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
-        "criterion": measure.choose.words if measure.choose and measure.chosen else None,
+        "discloses": {rule.need: DISCLOSED[rule.need]} if rule else {},
+        "criterion": rule.words if rule else None,
     }
 
 

@@ -285,7 +285,7 @@ def criterion_of(
         when = "" if choice.over == "end" else " in single rounds"
         raise FedreproError(
             f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which "
-            f"its metrics lack; delete them and start again, so that '{setting.name}' is "
+            f"its metrics lack; delete them and start again, so that '{setting.method.name}' is "
             f"measured on {split}"
         )
     return values

@@ -41,10 +41,6 @@ class Setting:
     tune: Spec | None = None
 
     @property
-    def name(self) -> str:
-        return self.method.name
-
-    @property
     def token(self) -> str:
         """Return the setting as text for tables, such as fedavg;training+lr~0.1;tune+lr~0.01."""
         return setting_token(self.method, self.training, self.tune)
@@ -89,24 +85,20 @@ class ExhibitMethod:
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
-    def _rule(self) -> SelectionRule | None:
+    def rule(self) -> SelectionRule | None:
+        """Return the rule that selects a setting, or None if there is nothing to select."""
         return self.choose if self.chosen else None
-
-    @property
-    def discloses(self) -> frozenset[str]:
-        """Return the data that selects a setting, such as {"server_validation"}; may be empty."""
-        return frozenset({self._rule.need} if self._rule else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on at the end of a run."""
-        by = (self._rule.split,) if self._rule else ()
+        by = (self.rule.split,) if self.rule else ()
         return tuple(dict.fromkeys((*self.spec.component.meta["evaluate"], *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on after single rounds."""
-        chosen = (self._rule.split,) if self._rule and self._rule.over != "end" else ()
+        chosen = (self.rule.split,) if self.rule and self.rule.over != "end" else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
         return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
 
@@ -136,7 +128,7 @@ class ExhibitMethod:
     @property
     def races(self) -> bool:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
-        return self._rule is not None and self._rule.over == "race"
+        return self.rule is not None and self.rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
         """Return at which rounds to evaluate the settings `group`, and when halving stops some."""

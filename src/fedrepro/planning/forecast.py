@@ -40,11 +40,7 @@ Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
 
 @dataclass
 class Forecast:
-    """How much work one figure or table, or all of them, still takes.
-
-    jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
-    without a measured time.
-    """
+    """By stage: processes still to run, time on one core, and jobs without a measured time."""
 
     jobs: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -132,10 +128,9 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Estimate how many examples local training processes, over all rounds and clients.
+    """Estimate how many examples all rounds train on, with `clients` of `held` examples each.
 
-    Each of the `clients` has `held` examples. In a round it takes the number of minibatches that
-    `method` sets, with the batch size of `training`, or else trains for epochs.
+    In a round a client takes the minibatches that `method` sets, or else trains for epochs.
     """
     values: Any = method.values
     listed = [

@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fedrepro.core.component_notation import setting_names
 from fedrepro.core.errors import FedreproError, unknown
@@ -27,16 +27,14 @@ from fedrepro.planning.jobs import (
     TRIALS,
     Job,
     Scenario,
-    TrialBlock,
+    cut,
     dataset_folder,
-    folders_of,
     public_data_of,
     specs_of,
+    written,
 )
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
-
-T = TypeVar("T")
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.
@@ -206,18 +204,14 @@ class Plan:
         """Return the path of a figure's or table's file with this suffix, such as .csv."""
         return f"reports/{self.scale}/{key}{suffix}"
 
-    def blocks(self, trials: int) -> list[TrialBlock]:
-        """Divide `trials` trials into ranges, one per file; the last range may exceed them."""
-        size = self.trials_per_job
-        return [TrialBlock(at, at + size - 1) for at in range(0, trials, size)]
-
-    def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run (a method on data and model) into ranges, one per file."""
+    def blocks(self, trials: int, run: Run | None = None) -> list[range]:
+        """Divide the trials of a run into blocks, one per file; the last may exceed them."""
         # in successive halving the mean over all trials decides what stops
-        return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
+        size = trials if run and run.is_race else self.trials_per_job
+        return [range(at, at + size) for at in range(0, trials, size)]
 
     def _folders(self, run: Run, trials: int) -> list[str]:
-        return [self.run(run, block) for block in self.blocks_of(run, trials)]
+        return [self.run(run, block) for block in self.blocks(trials, run)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
         """Return the paths of a run's files of metrics for the first `trials` trials."""
@@ -231,11 +225,12 @@ class Plan:
         """Return all result folders that a figure needs, as texts that `folders_of` expands."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
-            blocks = self.blocks_of(run, trials)
-            pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
+            blocks = self.blocks(trials, run)
+            pieces = f"{TRIALS}{written(range(blocks[-1].stop))}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
-                clients = self._clients_by_file(run.scenario)
-                found[f"{self.base(run.scenario, TRAIN)}{pieces}{CLIENTS}{clients}"] = None
+                clients, size = self._clients_and_block_size(run.scenario)
+                of_clients = f"{pieces}{CLIENTS}{written(clients)}:{size}"
+                found[f"{self.base(run.scenario, TRAIN)}{of_clients}"] = None
             found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
 
@@ -247,40 +242,41 @@ class Plan:
         self.made.setdefault(folder, partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw))
         return folder
 
-    def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
+    def partition(self, dataset: Spec, partition: Spec, trials: range) -> str:
         """Create the job that divides a data set in these trials; return the file it will write."""
-        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{trials}"
+        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{written(trials)}"
         if folder not in self.made:
             specs, given = {"dataset": dataset, "partition": partition}, self._given(trials)
             data = self.dataset(dataset)
             self.made[folder] = partial(Job, "partition", folder, specs, data=data, **given)
         return f"{folder}/{MEMBERS}"
 
-    def local(self, scenario: Scenario, trials: TrialBlock) -> str:
+    def local(self, scenario: Scenario, trials: range) -> str:
         """Create the jobs that train local models; return their path, for `folders_of` to list."""
-        base = f"{self.base(scenario, TRAIN)}{TRIALS}{trials}{CLIENTS}"
-        pieces = f"{base}{self._clients_by_file(scenario)}"
+        base = f"{self.base(scenario, TRAIN)}{TRIALS}{written(trials)}{CLIENTS}"
+        clients, size = self._clients_and_block_size(scenario)
+        pieces = f"{base}{written(clients)}:{size}"
         if (TRAIN, pieces) not in self._names:  # many methods read them
             self._names[TRAIN, pieces] = pieces
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
-            for folder in folders_of(pieces):
-                clients = TrialBlock.parse(folder.removeprefix(base))
-                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=clients, **given)
+            for block in cut(clients, size):
+                folder = f"{base}{written(block)}"
+                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=block, **given)
         return f"{pieces}/{LOCAL}"
 
-    def _clients_by_file(self, scenario: Scenario) -> str:
+    def _clients_and_block_size(self, scenario: Scenario) -> tuple[range, int]:
         count, size = scenario.clients, self.config.granularity.clients_per_job
-        return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
+        return range(count), count if size == "all" else size
 
-    def run(self, run: Run, trials: TrialBlock) -> str:
+    def run(self, run: Run, trials: range) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = f"{self.base(run, run.stage)}{TRIALS}{trials}"
+        folder = f"{self.base(run, run.stage)}{TRIALS}{written(trials)}"
         if folder not in self.made:
             self.made[folder] = partial(self._job_of_run, run, trials, folder)
         return folder
 
-    def _job_of_run(self, run: Run, trials: TrialBlock, folder: str) -> Job:
+    def _job_of_run(self, run: Run, trials: range, folder: str) -> Job:
         given = {"every": run.every, **self._given(trials, run.scenario)}
         if run.scenario:
             given["evaluate"], given["follow"] = self.splits.get(run, ((), ()))
@@ -290,7 +286,7 @@ class Plan:
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
 
-    def _given(self, trials: TrialBlock, scenario: Scenario | None = None) -> dict[str, Any]:
+    def _given(self, trials: range, scenario: Scenario | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {"seed": self.config.seed, "trials": trials}
         if scenario:
             given["data"] = self.dataset(scenario.dataset)
@@ -326,7 +322,7 @@ def require_frozen(plan: Plan, paper: str) -> None:
         if plan.broken.keys() & parts:
             continue  # `Plan.exhibit` raises its error
         for exhibit in map(plan.exhibit, parts):
-            rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+            rules = sorted({m.rule.name for m in exhibit.measures if m.rule})
             for point in exhibit.points:
                 scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
                 trials = sorted(set(point.trials.values()))

@@ -192,7 +192,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
             paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
-            blocks = plan.blocks_of(run, trials)
+            blocks = plan.blocks(trials, run)
             trained: list[Path] = []  # seconds of local training
             if run.scenario and run.stage == "aggregate":
                 local = (plan.local(run.scenario, block) for block in blocks)
