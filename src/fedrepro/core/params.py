@@ -98,11 +98,10 @@ class Param:
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
         """Parse a value such as 0.1, or 1@5 for a list of 1 and 5; errors begin with `where`."""
-        items = [self.read(item, where) for item in text.split("@")]
+        items = [self._read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
-    def read(self, text: str, where: str) -> Scalar:
-        """Parse the text of one value to the parameter's type; errors begin with `where`."""
+    def _read(self, text: str, where: str) -> Scalar:
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):

@@ -17,7 +17,6 @@ from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
-    TOGETHER,
     Case,
     ChoiceEntry,
     ComponentEntry,
@@ -239,12 +238,7 @@ def _exhibit_method(
         show=tuple(entry.show),
         training=training,
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
-        settings=tuple(
-            Setting(method, change, way)
-            for method in spec.expand()
-            for change in changes
-            for way in ways
-        ),
+        settings=tuple(itertools.starmap(Setting, itertools.product(spec.expand(), changes, ways))),
         tune=tune,
         over_clients=entry.spread == "clients",
         node=entry.node,
@@ -282,7 +276,7 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"
         )
-    if until is not None and choose.over not in TOGETHER:
+    if until is not None and choose.over == "end":
         raise FedreproError(
             f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
             f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
