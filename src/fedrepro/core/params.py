@@ -1,7 +1,4 @@
-"""Parameters of components: keyword-only arguments, annotated as `Annotated[float, Arg("...")]`.
-
-Values are scalars or lists of scalars, and part of file names.
-"""
+"""Parameters of components: keyword-only arguments, annotated as `Annotated[float, Arg("...")]`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Value = Scalar | tuple[Scalar, ...]
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
 REACH = 1e38  # of single precision, in which models are
 PAIRED = "paired"  # not a parameter: how many settings a token lists one by one
-SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
+SAFE = re.compile(r"[A-Za-z0-9_.\-]+")  # a text, since values are part of file names
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 

@@ -195,10 +195,7 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a function model(shape, classes) that creates an object of a user's class `made`.
-
-    Arguments are filled in by their names, such as in_channels. `module` is where `made` stands.
-    """
+    """Return model(shape, classes), which calls a user's class with arguments by their names."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.method_kinds import METHOD_KINDS, MethodKind
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.plugins import MODULES as OUTSIDE
@@ -174,6 +175,10 @@ class Spec:
     @property
     def name(self) -> str:
         return self.component.name
+
+    @property
+    def method_kind(self) -> MethodKind:
+        return METHOD_KINDS[self.component.meta["kind"]]
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]

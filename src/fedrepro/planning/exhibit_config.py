@@ -1,7 +1,4 @@
-"""The configuration of a figure or table: typed classes for YAML files, and functions for Python.
-
-The functions return plain keys and values, which the classes validate later.
-"""
+"""A figure's or table's configuration: typed classes, and functions that build plain dicts."""
 
 from __future__ import annotations
 

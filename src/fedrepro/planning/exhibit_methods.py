@@ -11,7 +11,6 @@ from typing import Any
 from fedrepro.core.component_notation import method_called, setting_token
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
-from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
@@ -98,7 +97,7 @@ class ExhibitMethod:
     def follow(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on after single rounds."""
         chosen = (self.rule.split,) if self.rule and self.rule.over != "end" else ()
-        averaged = self.last_rounds > 1 and in_rounds(self.spec)
+        averaged = self.last_rounds > 1 and self.spec.method_kind.in_rounds
         return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
 
     @cached_property
@@ -132,10 +131,6 @@ class ExhibitMethod:
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
         """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
-
-
-def in_rounds(method: Spec) -> bool:
-    return METHOD_KINDS[method.component.meta["kind"]].in_rounds
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
@@ -222,7 +217,7 @@ def _exhibit_method(
         )
     tune, ways = None, list[Spec | None]([None])
     if entry.tune is not None:
-        if in_rounds(spec):
+        if spec.method_kind.in_rounds:
             raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
         over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
         tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
@@ -271,7 +266,7 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
             f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
             f"(choose: {' or '.join(SELECTION_RULES)})"
         )
-    if choose.over != "end" and not in_rounds(measure.spec):
+    if choose.over != "end" and not measure.spec.method_kind.in_rounds:
         raise FedreproError(
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"

@@ -106,10 +106,7 @@ def _keys(job: Job) -> list[Key]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split `target` into (scale, key): a path such as reports/paper/pfnm/figure-2a.svg, or a key.
-
-    `scale` is used if the target has none. The key is None if all selected exhibits are meant.
-    """
+    """Return the scale, else `scale`, and the key of a path or key; None for all selected ones."""
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]

@@ -18,7 +18,6 @@ from typing import Any
 from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
@@ -126,7 +125,7 @@ class Run:
 
     @property
     def stage(self) -> str:
-        return METHOD_KINDS[self.method.component.meta["kind"]].stage
+        return self.method.method_kind.stage
 
     @property
     def specs(self) -> tuple[Spec, ...]:

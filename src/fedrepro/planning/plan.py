@@ -18,7 +18,7 @@ from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
-from fedrepro.planning.exhibit_methods import ExhibitMethod, in_rounds
+from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.jobs import (
     CLIENTS,
     LOCAL,
@@ -98,10 +98,9 @@ class Plan:
         def with_methods(also: list[dict[str, Any]]) -> Exhibit:
             made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
             board = name.partition("-")[0]
-            settings = (setting for measure in made.measures for setting in measure.settings)
-            for method in (setting.method for setting in settings if board in file.boards):
-                rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
-                if rounds > 1:
+            methods = (s.method for m in made.measures for s in m.settings if board in file.boards)
+            for method in (one for one in methods if one.method_kind.in_rounds):
+                if (rounds := method.component.fn(**method.values).rounds) > 1:
                     raise FedreproError(
                         f"{file.paper}/{board} compares methods of one exchange, and method "
                         f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
@@ -312,10 +311,7 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 def require_frozen(plan: Plan, paper: str) -> None:
-    """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
-
-    It is a digest of scenarios, numbers of trials and selection rules, but not the methods.
-    """
+    """Raise if the ground of a leaderboard (scenarios, trials, rules) changed at scale paper."""
     file = plan.files[paper]
     for version, board in file.boards.items() if plan.scale == "paper" else ():
         parts, lines = file.parts(version, plan.scale), []

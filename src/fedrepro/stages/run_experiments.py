@@ -34,7 +34,6 @@ from fedrepro.planning.config import (
     validated,
 )
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
@@ -215,7 +214,7 @@ def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> 
                 found = [_how_far(file) for file in plan.run_files(run, point.trials[label])]
                 shares += [share for share, _ in found]
                 known = [accuracy for _, accuracy in found if accuracy is not None]
-                if in_rounds(run.method) and known:
+                if run.method.method_kind.in_rounds and known:
                     accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
         if 0 < (done := float(np.mean(shares))) < 1:
             began.append((time.monotonic(), done))
