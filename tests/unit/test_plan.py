@@ -52,15 +52,15 @@ def test_planning_loads_no_heavy_package():
 
 
 def test_the_pooled_control_is_one_run_and_a_swept_method_in_rounds_one_for_each_setting():
-    (run,) = (r for r in plan().exhibit("pfnm/figure-2a").runs if r.method.name == "pooled")
+    (run,) = (r for r in plan().exhibit("pfnm/figure-2a").trials if r.method.name == "pooled")
     assert run.scenario.partition.token == "pooled"
     exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
-    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
+    streams = [run for run in exhibit.trials if run.method.name == "pfnm_streaming"]
     assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
 
 
 def runs_of(found, *names):
-    return {run for name in names for run in found.exhibit(f"pfnm/{name}").runs}
+    return {run for name in names for run in found.exhibit(f"pfnm/{name}").trials}
 
 
 @pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])

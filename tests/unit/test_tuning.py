@@ -225,7 +225,7 @@ def exhibit(**settings):
 def test_a_size_is_a_point_a_job_tunes_at_all_and_what_is_shown_twice_is_computed_once():
     found = exhibit()
     assert [point.values["examples"] for point in found.points] == SIZES
-    assert len(found.runs) == 3
+    assert len(found.trials) == 3
     for point, size in zip(found.points, SIZES, strict=True):
         for (label, setting), run in point.runs.items():
             assert run.tune["examples"] == (50, 100)
@@ -253,7 +253,7 @@ def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_sp
 def computed(made, folder):
     """The rows of every run, by its job."""
     found = {}
-    for place, run in enumerate(made.runs):
+    for place, run in enumerate(made.trials):
         words = [*SCENARIO, "--local", folder / "local.parquet", "--method", run.method.token]
         words += ["--tune", run.tune.token] if run.tune else []
         words += ["--evaluate", *sorted({split for one in made.measures for split in one.evaluate})]
@@ -322,7 +322,7 @@ def test_a_spread_may_be_over_clients(folder):
     frame = summarise(made, tables).numbers
     accuracy = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
     found = accuracy.set_index("method")
-    (run,) = [run for run in made.runs if run.method.name == "local"]
+    (run,) = [run for run in made.trials if run.method.name == "local"]
     rows = tables[run].to_pandas()
     own = rows[rows["client"].notna() & (rows["metric"] == "accuracy")]
     for label, phase in (("Local", "final"), ("L", "tuned")):

@@ -254,7 +254,7 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     site = Site(tmp_path / "clone", cluster)
     small = Granularity(clients_per_job=1, trials_per_job=1)  # as the profile has it
     plan = Plan(Config(granularity=small), load_exhibits(of=["pfnm/figure-2b"]), "tiny")
-    runs = plan.exhibit("pfnm/figure-2b").runs
+    runs = plan.exhibit("pfnm/figure-2b").trials
     scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
     targets = folders_of(plan.local(scenario, range(1)))
     for name in ("prepare.login", "prepare.node", "train0.cancelled", "train1.late"):

@@ -202,7 +202,7 @@ def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[
         for kind, resolved in listing.items():
             by_kind.setdefault(kind, set()).update(resolved)
     if not all("resolved" in source for source in sources):
-        for run in exhibit.runs:
+        for run in exhibit.trials:
             for spec in (*specs_of(run.scenario), run.method):
                 by_kind.setdefault(spec.kind, set()).add(spec.resolved)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}

@@ -145,7 +145,7 @@ def summarise(
         numbers = with_pairs(numbers, leading, exhibit.pairs)
         columns += COLUMNS
     tried = [*leading, *CHOICE]
-    if any(run.is_race for run in exhibit.runs):
+    if any(run.is_race for run in exhibit.trials):
         tried.append(STOPPED[0])
     return Summary(pd.DataFrame(numbers, columns=columns), pd.DataFrame(choices, columns=tried))
 

@@ -64,15 +64,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, and one relative to which a figure shows it."""
+    """A method relative to which one with fewer trials than others is shown, and how."""
 
-    label: str
     beside: str
     sentence: str  # for captions
-
-    @property
-    def name(self) -> str:
-        return f"{self.label} (paired)"
 
 
 @dataclass(frozen=True)
@@ -92,10 +87,6 @@ class Exhibit:
     @property
     def key(self) -> str:
         return f"{self.paper}/{self.name}"
-
-    @property
-    def runs(self) -> list[Run]:
-        return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
@@ -127,7 +118,6 @@ class Exhibit:
                 numbers = (sorted({one[of] for one in few}) for of in (label, other))
                 own, many = (" or ".join(map(str, each)) for each in numbers)
                 pairs[label] = Pair(
-                    label,
                     other,
                     f"{label}, with {own} {'trial' if own == '1' else 'trials'}, is shown as "
                     f"{other} over all {many} plus the difference between the two in the {own} "

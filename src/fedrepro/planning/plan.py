@@ -254,15 +254,13 @@ class Plan:
         """Create the jobs that train local models; return their path, for `folders_of` to list."""
         base = f"{self.base(scenario, TRAIN)}{TRIALS}{written(trials)}{CLIENTS}"
         clients, size = self._clients_and_block_size(scenario)
-        pieces = f"{base}{written(clients)}:{size}"
-        if (TRAIN, pieces) not in self._names:  # many methods read them
-            self._names[TRAIN, pieces] = pieces
+        if f"{base}{written(clients[:size])}" not in self.made:  # many methods read them
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
             for block in cut(clients, size):
                 folder = f"{base}{written(block)}"
                 self.made[folder] = partial(Job, TRAIN, folder, specs, clients=block, **given)
-        return f"{pieces}/{LOCAL}"
+        return f"{base}{written(clients)}:{size}/{LOCAL}"
 
     def _clients_and_block_size(self, scenario: Scenario) -> tuple[range, int]:
         count, size = scenario.clients, self.config.granularity.clients_per_job
