@@ -177,10 +177,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
-    monkeypatch.setattr(
-        "fedrepro.numbers.exhibit_files.loaded_source",
-        lambda: {"revision": revision, "digest": "34" * 16},
-    )
+    sources = {"revision": revision, "digest": "34" * 16}
+    monkeypatch.setattr("fedrepro.numbers.exhibit_files.loaded_source", sources.copy)
 
 
 @pytest.fixture

@@ -122,8 +122,8 @@ def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  #
 
 def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch):  # noqa: F811
     with monkeypatch.context() as earlier:  # as if this process had been started then
-        then = {"revision": "earlier", "digest": "12" * 16}
-        earlier.setattr(provenance, "loaded_source", lambda: then)
+        then = {"revision": "earlier", "digest": "12" * 16}.copy
+        earlier.setattr(provenance, "loaded_source", then)
         earlier.setattr(source_digests, "digest", lambda files: "12" * 16)
         assert train(data, tmp_path) == 0
     words = ["--local", tmp_path / "local.parquet", "--method", "average"]

@@ -64,11 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
-
-    `about` is the content of its json. Equal bytes take a CPU with selected kernels, and components
-    of the versions that it records.
-    """
+    """Return "yes" if an exhibit, by its json `about`, computes to equal bytes again; else why not."""
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
             return f"on {made['device']}"

@@ -138,9 +138,7 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
     methods = list(dict.fromkeys(setting.method for setting in group))
     spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
-    changes = {
-        key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
-    }
+    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
     return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
