@@ -107,12 +107,11 @@ class Component:
             if key not in self.params:
                 raise unknown("parameter", key, self.params, where)
         for key, param in self.params.items():
-            value = given.get(key, param.default)
             if key not in given:
                 if param.required:
                     raise FedreproError(f"{where} needs a value for its parameter '{key}'")
                 full[key] = param.default
-            elif isinstance(value, list | tuple) and value and not param.many:
+            elif isinstance(value := given[key], list | tuple) and value and not param.many:
                 swept = tuple(param.scalar(item, where) for item in value)
                 if len(set(swept)) != len(swept):
                     raise FedreproError(f"{where}: '{key}' lists a value twice: {render(swept)}")

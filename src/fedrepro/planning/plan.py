@@ -295,9 +295,8 @@ class Plan:
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
-            by_kind = {spec.kind: spec for spec in specs}
             last = {"partition": "partition", TRAIN: "model"}.get(stage, "method")
-            shown_by = [by_kind[kind] for kind in ("dataset", last) if kind in by_kind]
+            shown_by = [spec for spec in specs if spec.kind in ("dataset", last)]
             every = str(getattr(what, "every", None) or "")
             name = setting_names(shown_by, specs, stage, str(self.config.seed), every)
             self._names[key] = f"results/{self.scale}/{stage}/{name}"
