@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Return "yes" if an exhibit, by its json `about`, computes to equal bytes again, or why not."""
+    """Return "yes" if an exhibit, by its json `about`, computes to equal bytes again or why not."""
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
             return f"on {made['device']}"
