@@ -29,7 +29,7 @@ OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of
 TAKE_OUT = "take it out of `components` in config/config.yaml"
 IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
-loaded_files: set[str] = set()
+loaded_files: set[str] = set()  # of users, by absolute paths
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, component_called
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.exhibit_config import SCALES as SCALES
-from fedrepro.planning.exhibit_config import ComponentEntry as ComponentEntry
 from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
 from fedrepro.planning.figure_interface import TABLE, Strict
 

@@ -217,6 +217,8 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
             elif key in BLOCKS:
                 first, last = value
                 values[key] = range(first, last + 1)
+                if not values[key]:
+                    raise ValueError
             else:
                 values[key] = tuple(value) if key in LISTS else value
         except (TypeError, ValueError, KeyError, AttributeError):

@@ -308,7 +308,7 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 def require_frozen(plan: Plan, paper: str) -> None:
-    """Raise if the ground of a leaderboard (scenarios, trials, rules) changed at scale paper."""
+    """Raise if scenarios, trials or rules (not methods) of a leaderboard at scale paper changed."""
     file = plan.files[paper]
     for version, board in file.boards.items() if plan.scale == "paper" else ():
         parts, lines = file.parts(version, plan.scale), []
