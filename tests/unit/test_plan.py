@@ -20,7 +20,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import cut, folders_of, log_path, read_job, written
+from fedrepro.planning.jobs import block_name, cut, folders_of, log_path, read_job
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -211,8 +211,8 @@ def test_blocks_cover_everything_once(count, size):
     found = cut(range(count), size)
     assert [i for block in found for i in block] == list(range(count))
     assert all(len(block) <= size for block in found)
-    pieces = f"x-trials-{written(range(count))}:{size}"
-    assert folders_of(pieces) == [f"x-trials-{written(block)}" for block in found]
+    pieces = f"x{block_name('trials', range(count))}:{size}"
+    assert folders_of(pieces) == ["x" + block_name("trials", block) for block in found]
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))

@@ -23,7 +23,6 @@ from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_ent
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
-TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
@@ -43,7 +42,7 @@ def folders_of(text: str) -> list[str]:
     before, after = text[: match.start()], text[match.end() :]
     kind, first, last, size = match.groups()
     blocks = cut(range(int(first), int(last or first) + 1), int(size))
-    return [one for b in blocks for one in folders_of(f"{before}-{kind}-{written(b)}{after}")]
+    return [one for b in blocks for one in folders_of(f"{before}{block_name(kind, b)}{after}")]
 
 
 def cut(block: range, size: int) -> list[range]:
@@ -51,9 +50,9 @@ def cut(block: range, size: int) -> list[range]:
     return [block[at : at + size] for at in range(0, len(block), size)]
 
 
-def written(block: range) -> str:
-    """Return a block of trials or clients as text: 0-9, or 3 for one."""
-    return f"{block[0]}-{block[-1]}" if len(block) > 1 else str(block[0])
+def block_name(kind: str, block: range) -> str:
+    """Return how a folder is named by its block of trials or clients: -trials-0-9, -clients-3."""
+    return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,16 @@ from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.jobs import (
-    CLIENTS,
     LOCAL,
     MEMBERS,
     METRICS,
-    TRIALS,
     Job,
     Scenario,
+    block_name,
     cut,
     dataset_folder,
     public_data_of,
     specs_of,
-    written,
 )
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
@@ -225,10 +223,10 @@ class Plan:
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks(trials, run)
-            pieces = f"{TRIALS}{written(range(blocks[-1].stop))}:{len(blocks[0])}"
+            pieces = f"{block_name('trials', range(blocks[-1].stop))}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
                 clients, size = self._clients_and_block_size(run.scenario)
-                of_clients = f"{pieces}{CLIENTS}{written(clients)}:{size}"
+                of_clients = f"{pieces}{block_name('clients', clients)}:{size}"
                 found[f"{self.base(run.scenario, TRAIN)}{of_clients}"] = None
             found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
@@ -243,7 +241,7 @@ class Plan:
 
     def partition(self, dataset: Spec, partition: Spec, trials: range) -> str:
         """Create the job that divides a data set in these trials; return the file it will write."""
-        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{written(trials)}"
+        folder = self.base((dataset, partition), "partition") + block_name("trials", trials)
         if folder not in self.made:
             specs, given = {"dataset": dataset, "partition": partition}, self._given(trials)
             data = self.dataset(dataset)
@@ -252,15 +250,15 @@ class Plan:
 
     def local(self, scenario: Scenario, trials: range) -> str:
         """Create the jobs that train local models; return their path, for `folders_of` to list."""
-        base = f"{self.base(scenario, TRAIN)}{TRIALS}{written(trials)}{CLIENTS}"
+        base = self.base(scenario, TRAIN) + block_name("trials", trials)
         clients, size = self._clients_and_block_size(scenario)
-        if f"{base}{written(clients[:size])}" not in self.made:  # many methods read them
+        if base + block_name("clients", clients[:size]) not in self.made:  # many methods read them
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
             for block in cut(clients, size):
-                folder = f"{base}{written(block)}"
+                folder = base + block_name("clients", block)
                 self.made[folder] = partial(Job, TRAIN, folder, specs, clients=block, **given)
-        return f"{base}{written(clients)}:{size}/{LOCAL}"
+        return f"{base}{block_name('clients', clients)}:{size}/{LOCAL}"
 
     def _clients_and_block_size(self, scenario: Scenario) -> tuple[range, int]:
         count, size = scenario.clients, self.config.granularity.clients_per_job
@@ -268,7 +266,7 @@ class Plan:
 
     def run(self, run: Run, trials: range) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = f"{self.base(run, run.stage)}{TRIALS}{written(trials)}"
+        folder = self.base(run, run.stage) + block_name("trials", trials)
         if folder not in self.made:
             self.made[folder] = partial(self._job_of_run, run, trials, folder)
         return folder
