@@ -71,9 +71,12 @@ def register(
 ) -> Callable[[F], F]:
     """Register the decorated function as a component, so that configurations can name it.
 
-    `name` is unique in its `kind`: dataset, partition, model, training, graph and so on. version: a
-    number to raise whenever results change; a hash of a user's file is added. common: a function
-    whose parameters the component has in addition. meta: further properties, by `kind`.
+    Args:
+        kind: dataset, partition, model, training, graph and so on.
+        name: unique in its kind.
+        version: a number to raise whenever results change; a hash of a user's file is added.
+        common: a function whose parameters the component has in addition.
+        meta: further properties, which depend on `kind`.
     """
     require_several(kind, name, files=meta.get("files"))
 
