@@ -65,7 +65,7 @@ def jobs(
 
     from fedrepro.cli import preload_server
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario
     from fedrepro.stages import aggregate, data, federate, train
 
     for name in preload_server.MODULES:
@@ -74,7 +74,7 @@ def jobs(
     training = "adam" if epochs == 10 else f"adam+epochs~{epochs}"
     kinds = {"dataset": "mnist", "model": "mlp", "training": training}
     own = {kind: parse_token(kind, token) for kind, token in kinds.items()}
-    scenario, one = Scenario(partition=partition, **own), TrialBlock(0, 0)
+    scenario, one = Scenario(partition=partition, **own), range(1)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         paths = home / "data", home / "members.parquet"
@@ -82,7 +82,7 @@ def jobs(
 
         specs = {spec.kind: spec for spec in scenario.specs}
         files = {"data": str(paths[0]), "members": str(paths[1])}
-        everyone = {"trials": one, "clients": TrialBlock(0, clients - 1)}
+        everyone = {"trials": one, "clients": range(clients)}
 
         def measured(stage: str, method: str) -> Job:
             both, local = specs | {"method": parse_token("method", method)}, f"{home}/local.parquet"

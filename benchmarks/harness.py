@@ -211,7 +211,7 @@ def machine() -> dict[str, Any]:
     from fedrepro.core.provenance import loaded_source, versions
     from fedrepro.core.provenance import machine as described
 
-    load, revision = os.getloadavg()[0], loaded_source().revision
+    load, revision = os.getloadavg()[0], loaded_source()["revision"]
     return {**described(), "load": round(load, 2), "versions": versions(), "revision": revision}
 
 

@@ -82,7 +82,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)
@@ -92,18 +92,18 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
         home = Path(folder)
         generate(home / "data", clients * EXAMPLES)
         partition = spec("partition", f"homogeneous+clients~{clients}")
-        data.partition(home / "data", partition, TrialBlock(0, 0), 0, home / "members.parquet")
+        data.partition(home / "data", partition, range(1), 0, home / "members.parquet")
         training = spec("training", f"adam+epochs~{epochs}" if epochs != 10 else "adam")
         scenario = Scenario(spec("dataset", "mnist"), partition, spec("model", "mlp"), training)
         models, specs = home / "local.parquet", {part.kind: part for part in scenario.specs}
         same = {
-            "trials": TrialBlock(0, 0),
+            "trials": range(1),
             "data": str(home / "data"),
             "members": str(home / "members.parquet"),
         }
 
         def trained() -> None:
-            train.run(Job("train", str(home), specs, clients=TrialBlock(0, clients - 1), **same))
+            train.run(Job("train", str(home), specs, clients=range(clients), **same))
 
         def averaged() -> None:
             both = specs | {"method": spec("method", "average")}

@@ -113,7 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario
     from fedrepro.stages import data, federate
     from fedrepro.stages.trial_rounds import Checkpointer
 
@@ -133,7 +133,7 @@ def one(method: str, clients: int, count: int) -> None:
     partition = components("partition")["natural"].spec({"clients": clients})
     training = components("training")["sgd"].spec(TRAINING)
     spec = components("method")[method].spec({"rounds": count, "fraction": COHORT / clients})
-    block = TrialBlock(0, 0)
+    block = range(1)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         data.prepare(dataset, home, home / "data")

@@ -28,7 +28,6 @@ from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.data.partition_files import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.planning.jobs import TrialBlock  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.stages.trial_data import examples_of  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
@@ -51,7 +50,7 @@ class Work:
         split = parse_token("partition", f"homogeneous+clients~{clients}")
         with tempfile.TemporaryDirectory() as folder:
             members = Path(folder, "partition.parquet")
-            partition(self.data.folder, split, TrialBlock(0, 0), 0, members)
+            partition(self.data.folder, split, range(1), 0, members)
             self.rows = read_partition(members, 0).train
         self.inputs = torch.from_numpy(self.data.inputs("train"))
         self.labels = torch.from_numpy(np.array(self.data.labels("train")))

@@ -14,7 +14,6 @@ from unittest import mock
 from fedrepro.cli.main import main
 from fedrepro.core.registry import SCENARIO, entry_of, spec_of_entry
 from fedrepro.core.state_and_model_files import save_state
-from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages import trial_rounds
 from fedrepro.stages.federate import CHECKPOINT_SECONDS
 
@@ -87,8 +86,8 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
     if key in (*SCENARIO, "method", "tune"):
         return key, spec_of_entry(key, entry_of(key, value)).entry
     if key in ("trials", "clients"):
-        block = TrialBlock.parse(value)
-        return key, [block.first, block.last]
+        first, _, last = value.partition("-")
+        return key, [int(first), int(last or first)]
     if key == "measure-every":
         every, until, race = WHEN.fullmatch(value).groups()
         when = {"every": None if every == "auto" else int(every)}

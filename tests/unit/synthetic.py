@@ -15,7 +15,6 @@ import pytest
 
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
-from fedrepro.core.provenance import Sources
 from fedrepro.numbers.exhibit_files import write_files
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
@@ -178,9 +177,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
-    monkeypatch.setattr(
-        "fedrepro.numbers.exhibit_files.loaded_source", lambda: Sources("34" * 16, revision)
-    )
+    sources = {"revision": revision, "digest": "34" * 16}
+    monkeypatch.setattr("fedrepro.numbers.exhibit_files.loaded_source", sources.copy)
 
 
 @pytest.fixture

@@ -67,14 +67,14 @@ def kinds_of_results(plan):
     }
     paths = [Path(plan.partition(*pair, block)) for pair in pairs]
     yield paths[0], lambda: read_partition(paths[0], 0), paths
-    scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
+    scenarios = [next(r.scenario for r in e.trials if r.every is None) for e in (one, two)]
     local, other = ([Path(p) for p in folders_of(plan.local(s, block))] for s in scenarios)
     yield local[0], lambda: read_models(local, [0, 1]), other
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]
     times = [path.with_name("timings.parquet") for path in metrics]
     yield times[0], lambda: spent_by_stage(times), metrics[1:2]
-    rounds = next(run for run in one.runs if run.every is not None)
+    rounds = next(run for run in one.trials if run.every is not None)
     state = Path(plan.run_files(rounds, 2)[0]).with_name("global.pt")
     kept = [state.parent / f"checkpoints/trial-{trial}.pt" for trial in (0, 1)]
     yield state, lambda: load_state(state), kept

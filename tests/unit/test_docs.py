@@ -40,7 +40,7 @@ def test_the_example_of_a_million_clients_and_every_data_set_have_their_place() 
     (target,) = re.findall(r"reports/quick/(\S+)\.svg", code)
     file = ExhibitFile.model_validate(yaml.safe_load(code))
     exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
-    assert {run.scenario.clients for run in exhibit.runs} == {10**6}
+    assert {run.scenario.clients for run in exhibit.trials} == {10**6}
     table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
     assert sorted(table) == sorted(components("dataset"))
     for name, item in components("dataset").items():
@@ -106,7 +106,7 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["quick", "tiny"])
 def test_small_scales_download_nothing(scale: str) -> None:
     exhibits = plan(scale, exhibits="all").exhibits.values()
-    runs = [run for exhibit in exhibits for run in exhibit.runs if run.scenario]
+    runs = [run for exhibit in exhibits for run in exhibit.trials if run.scenario]
     data = {one for run in runs for one in (run.scenario.dataset, public_data_of(run.method))}
     assert runs
     assert not [one.token for one in data if one and raw_files(one)]
@@ -127,7 +127,7 @@ def test_exhibits_and_tuned_methods_can_be_planned_and_printed_values_belong_to_
         assert list(made.exhibits) == ["mine/figure-1", "mine/table-1"]
         table = made.exhibit("mine/table-1")
         assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
-        assert {run.scenario.training["lr"] for run in table.runs} == {0.01, 0.003, 0.001}
+        assert {run.scenario.training["lr"] for run in table.trials} == {0.01, 0.003, 0.001}
     assert table_names(FILES)["paper/mine"] == ["table-1"]
     path = tmp_path / "mine.csv"
     path.write_text(PRINTED)
@@ -139,7 +139,7 @@ def test_exhibits_and_tuned_methods_can_be_planned_and_printed_values_belong_to_
     )
     assert [entry["name"] for entry in entries] == ["average", "local", "raw"]
     made = small(methods=entries, dataset={"name": "digits", "validation": 200})
-    assert all(run.tune for run in made.runs)
+    assert all(run.tune for run in made.trials)
 
 
 MODELS_PAGE = (ROOT / "docs" / "models.md").read_text()

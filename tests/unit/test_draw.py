@@ -239,7 +239,7 @@ def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_th
     """As after a copy of `results` from a machine whose method had an earlier version."""
     made = plan()
     write_runs(made)
-    run = next(run for run in made.exhibit(KEY).runs if run.method.name == "pfnm")
+    run = next(run for run in made.exhibit(KEY).trials if run.method.name == "pfnm")
     (path,) = made.run_files(run, 1)
 
     def drawn_with(resolved):

@@ -53,7 +53,7 @@ def test_settings_may_be_listed_one_by_one_and_a_case_may_show_one_of_them():
     (measure,) = exhibit.measures
     assert [{key: s[key] for key in PAIRS[0]} for s in measure.settings] == PAIRS
     assert set(measure.chosen) == {"messages", "rounds"}
-    assert len(exhibit.runs) == 2  # a method in rounds has one for each
+    assert len(exhibit.trials) == 2  # a method in rounds has one for each
     pairs = [{"sigma2": 0.1, "gamma0": 1.0}, {"sigma2": 1.0, "gamma0": 50.0}]
     entry = {"name": "pfnm", "settings": pairs, "choose": "pooled_train"}
     (run,) = small(methods=[entry], sweep=ONE_POINT).trials
@@ -161,7 +161,7 @@ def peers(**settings):
 
 
 def test_only_peer_methods_keep_the_graph_which_the_description_names():
-    runs = peers(cases=RINGS).runs
+    runs = peers(cases=RINGS).trials
     graphs = {(run.method.name, run.scenario.graph and run.scenario.graph.token) for run in runs}
     plain = {(entry["name"], None) for entry in OTHERS}
     assert graphs == {("gossip_sgd", "ring"), ("gossip_sgd", "star")} | plain
@@ -175,7 +175,7 @@ def test_only_peer_methods_keep_the_graph_which_the_description_names():
 def test_a_graph_may_be_swept_and_a_case_changes_it_or_names_another():
     def graphs(**settings):
         exhibit = peers(**{"methods": [GOSSIP], "sweep": four} | settings)
-        return exhibit, [run.scenario.graph.token for run in exhibit.runs]
+        return exhibit, [run.scenario.graph.token for run in exhibit.trials]
 
     four = {"partition.clients": [4]}
     exhibit, found = graphs(sweep=four | {"graph.weights": ["metropolis", "uniform"]})

@@ -45,7 +45,7 @@ def test_targets_are_paths_or_words(target, found):
 
 def test_jobs_whose_file_is_there_are_not_counted():
     before = of(f"reports/tiny/{KEY}.svg")
-    runs = plan().exhibit(KEY).runs
+    runs = plan().exhibit(KEY).trials
     assert before.jobs["aggregate"] + before.jobs["federate"] == len(runs)
     assert (before.jobs["exhibit"], before.hours) == (1, 0)
     assert before.unknown["aggregate"] == before.jobs["aggregate"]

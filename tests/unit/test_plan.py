@@ -20,7 +20,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import TrialBlock, folders_of, log_path, read_job
+from fedrepro.planning.jobs import block_name, cut, folders_of, log_path, read_job
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -52,15 +52,15 @@ def test_planning_loads_no_heavy_package():
 
 
 def test_the_pooled_control_is_one_run_and_a_swept_method_in_rounds_one_for_each_setting():
-    (run,) = (r for r in plan().exhibit("pfnm/figure-2a").runs if r.method.name == "pooled")
+    (run,) = (r for r in plan().exhibit("pfnm/figure-2a").trials if r.method.name == "pooled")
     assert run.scenario.partition.token == "pooled"
     exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
-    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
+    streams = [run for run in exhibit.trials if run.method.name == "pfnm_streaming"]
     assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
 
 
 def runs_of(found, *names):
-    return {run for name in names for run in found.exhibit(f"pfnm/{name}").runs}
+    return {run for name in names for run in found.exhibit(f"pfnm/{name}").trials}
 
 
 @pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
@@ -208,10 +208,11 @@ def test_a_mistake_in_an_exhibit_is_a_sentence_that_says_where(change, sentence)
 
 @given(st.integers(1, 200), st.integers(1, 50))
 def test_blocks_cover_everything_once(count, size):
-    found = list(TrialBlock(0, count - 1).cut(size))
+    found = cut(range(count), size)
     assert [i for block in found for i in block] == list(range(count))
     assert all(len(block) <= size for block in found)
-    assert [TrialBlock.parse(str(block)) for block in found] == found
+    pieces = f"x{block_name('trials', range(count))}:{size}"
+    assert folders_of(pieces) == ["x" + block_name("trials", block) for block in found]
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
@@ -244,7 +245,7 @@ def test_a_stage_of_one_paper_takes_no_offence_at_methods_for_another(monkeypatc
     assert "pfnm/figure-2a" in _plan(values).exhibits
 
 
-FIRST = TrialBlock(0, 1)
+FIRST = range(2)
 
 
 def test_the_json_of_every_job_is_read_as_the_job_which_comes_behind_those_that_it_reads():
@@ -287,7 +288,7 @@ def test_two_folders_are_one_only_for_the_same_run():
         replace(run, scenario=replace(scenario, training=adam)),
     ]
     folders = [jobs.run(one, FIRST) for one in (run, *others)]
-    folders += [jobs.run(run, TrialBlock(2, 3)), empty(seed=1).run(run, FIRST)]
+    folders += [jobs.run(run, range(2, 4)), empty(seed=1).run(run, FIRST)]
     assert len(set(folders)) == len(folders)
     assert empty(each=1).run(replace(run), FIRST) == folders[0]
 

@@ -14,7 +14,7 @@ from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, source_digests
 from fedrepro.core.artifacts import read_json, read_source
-from fedrepro.core.provenance import Sources, origin, origins
+from fedrepro.core.provenance import origin, origins
 from fedrepro.core.state_and_model_files import load_state
 
 ROOT = Path(__file__).parents[2]
@@ -51,26 +51,26 @@ def commit(folder):
 
 
 def asked(package, **env):
-    code = "from fedrepro.core.provenance import loaded_source; print(*loaded_source())"
+    code = "from fedrepro.core.provenance import loaded_source; print(*loaded_source().values())"
     env = {**os.environ, "PYTHONPATH": str(package.parent), **env}
     said = subprocess.check_output([sys.executable, "-c", code], env=env, cwd="/", text=True)
-    return Sources(*said.split())
+    return dict(zip(("revision", "digest"), said.split(), strict=True))
 
 
 def test_a_revision_is_dirty_if_a_file_of_the_package_is_another_one(package):
     head = commit(package.parents[1])
     before = asked(package)
-    assert before.revision == head
+    assert before["revision"] == head
     (package.parents[1] / "notes.txt").write_text("no file of the package")
     assert asked(package) == before  # wherever the work is done
     kept = (package / METHOD).read_text()
     (package / METHOD).write_text(f"{kept}\n# changed\n")
     edited = asked(package)
-    assert edited.revision == f"{head}-dirty"
-    assert edited.digest != before.digest
+    assert edited["revision"] == f"{head}-dirty"
+    assert edited["digest"] != before["digest"]
     (package / METHOD).write_text(kept)
     (package / "methods/mine.py").touch()
-    assert asked(package).revision == f"{head}-dirty"  # by the new file alone
+    assert asked(package)["revision"] == f"{head}-dirty"  # by the new file alone
 
 
 def test_every_file_of_the_package_counts_and_without_a_repository_there_is_no_revision(package):
@@ -82,7 +82,7 @@ def test_every_file_of_the_package_counts_and_without_a_repository_there_is_no_r
     (package.parents[1] / ".gitignore").write_text("src\n")
     commit(package.parents[1])  # of some other project, as around virtual environments
     found = asked(package)  # which compiles some files
-    assert found.revision == "unknown"
+    assert found["revision"] == "unknown"
     assert asked(package, PATH="/nowhere") == found
     assert files == set(source_digests.on_disk(str(package)))
 
@@ -122,7 +122,8 @@ def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  #
 
 def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch):  # noqa: F811
     with monkeypatch.context() as earlier:  # as if this process had been started then
-        earlier.setattr(provenance, "loaded_source", lambda: Sources("12" * 16, "earlier"))
+        then = {"revision": "earlier", "digest": "12" * 16}.copy
+        earlier.setattr(provenance, "loaded_source", then)
         earlier.setattr(source_digests, "digest", lambda files: "12" * 16)
         assert train(data, tmp_path) == 0
     words = ["--local", tmp_path / "local.parquet", "--method", "average"]

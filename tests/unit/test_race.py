@@ -232,7 +232,7 @@ def test_shown_settings_race_over_the_rounds_of_their_own():
     (entry,) = fedavg(settings=each, show=["fraction"])
     for rounds in ({"rounds": 40}, {}):  # of the entry, or of each setting alone
         own = [{k: v for k, v in entry.items() if k != "rounds"} | rounds]
-        runs = planned(methods=own).exhibit("small/x").runs
+        runs = planned(methods=own).exhibit("small/x").trials
         found = {(run.method["fraction"], run.method["rounds"], run.every.race) for run in runs}
         assert found == {(0.1, 40, 40), (0.5, 8, 8)}
         assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
@@ -273,7 +273,7 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
 def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry, tokens):
     plan = planned(methods=fedavg(**entry), sweep={"partition.clients": [2]})
     exhibit = plan.exhibit("small/x")
-    assert [run.method.token for run in exhibit.runs] == tokens
+    assert [run.method.token for run in exhibit.trials] == tokens
     (point,) = exhibit.points
     for (_, setting), run in point.runs.items():
         assert parse_token("method", run.method.token) == run.method

@@ -66,7 +66,7 @@ def test_words_are_an_exhibit_with_the_names_of_the_field():
     scenario = made.points[0].scenario
     assert scenario.partition.token == "dirichlet+alpha~0.1+balance~true+clients~4"
     assert scenario.model["hidden"] == (20, 10)
-    rates = {run.method.token: run.scenario.training["lr"] for run in made.runs}
+    rates = {run.method.token: run.scenario.training["lr"] for run in made.trials}
     assert rates == {"fedavg+fraction~1": 0.05, "fedavg+fraction~1+proximal~0.01": 0.05} | {
         "scaffold+fraction~1": 0.1
     }

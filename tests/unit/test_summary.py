@@ -82,12 +82,12 @@ def test_every_rule_reads_a_directed_metric_and_says_what_choosing_discloses():
         assert choice.words
     (measure,) = exhibit(choose=CURVE | {"over": "half"}).measures
     assert measure.needs == {"rounds"}
-    assert measure.discloses == {"server_validation"}
+    assert measure.rule.need == "server_validation"
     assert measure.evaluate == ("test", "server_validation")
     assert measure.choose.name == "accuracy on server_validation, half"
     # nothing is disclosed where nothing is chosen
     (measure,) = exhibit(rounds=2, choose="server").measures
-    assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
+    assert (measure.rule, measure.evaluate) == (None, ("test",))
     (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
     assert measure.choose is SELECTION_RULES["pooled_train"]
 

@@ -90,9 +90,9 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or
     assert exhibit.timed
     # the first round of a trial, and further trials, are left out
     seconds = {"fedavg": [[9.0, 1.0, 3.0], [9.0, 2.0, 2.0]], "fedadam": [[9.0, 2.0, 3.0]] * 3}
-    names = [run.method.name for run in exhibit.runs]
+    names = [run.method.name for run in exhibit.trials]
     paths = [[timings(tmp_path / name, *seconds[name])] for name in names]
-    files = dict(zip(exhibit.runs, paths, strict=True))
+    files = dict(zip(exhibit.trials, paths, strict=True))
     found = read_csv(csv_text(times_of(exhibit, files, ["clients", *NUMBERS])))
     by_label = found.set_index(["method", "metric"])
     other = by_label.loc[("other", "seconds")]
@@ -102,7 +102,7 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or
     exhibit = small(methods=METHODS[:1], trials=1, **TIMED)
     path = timings(tmp_path, trial=[0], seconds=[1.0])
     with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
-        times_of(exhibit, {run: [path] for run in exhibit.runs}, ["clients", *NUMBERS])
+        times_of(exhibit, {run: [path] for run in exhibit.trials}, ["clients", *NUMBERS])
 
 
 __all__ = ["undrawn", "workplace"]

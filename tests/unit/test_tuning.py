@@ -27,7 +27,7 @@ from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import TrialBlock, read_job
+from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
@@ -225,7 +225,7 @@ def exhibit(**settings):
 def test_a_size_is_a_point_a_job_tunes_at_all_and_what_is_shown_twice_is_computed_once():
     found = exhibit()
     assert [point.values["examples"] for point in found.points] == SIZES
-    assert len(found.runs) == 3
+    assert len(found.trials) == 3
     for point, size in zip(found.points, SIZES, strict=True):
         for (label, setting), run in point.runs.items():
             assert run.tune["examples"] == (50, 100)
@@ -243,17 +243,17 @@ def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_sp
     file = file_of(dataset=DIGITS, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.splits
-    folder = plan.run(run, TrialBlock(0, 1))
+    folder = plan.run(run, range(2))
     job = plan.job(folder)
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
-    assert folder != plan.run(replace(run, tune=None), TrialBlock(0, 1))
+    assert folder != plan.run(replace(run, tune=None), range(2))
 
 
 def computed(made, folder):
     """The rows of every run, by its job."""
     found = {}
-    for place, run in enumerate(made.runs):
+    for place, run in enumerate(made.trials):
         words = [*SCENARIO, "--local", folder / "local.parquet", "--method", run.method.token]
         words += ["--tune", run.tune.token] if run.tune else []
         words += ["--evaluate", *sorted({split for one in made.measures for split in one.evaluate})]
@@ -322,7 +322,7 @@ def test_a_spread_may_be_over_clients(folder):
     frame = summarise(made, tables).numbers
     accuracy = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
     found = accuracy.set_index("method")
-    (run,) = [run for run in made.runs if run.method.name == "local"]
+    (run,) = [run for run in made.trials if run.method.name == "local"]
     rows = tables[run].to_pandas()
     own = rows[rows["client"].notna() & (rows["metric"] == "accuracy")]
     for label, phase in (("Local", "final"), ("L", "tuned")):

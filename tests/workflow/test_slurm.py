@@ -26,7 +26,7 @@ from test_workflow import BIN, checkout, environment
 
 from fedrepro.core.state_and_model_files import read_models
 from fedrepro.planning.config import Config, Granularity, load_exhibits
-from fedrepro.planning.jobs import TrialBlock, folders_of
+from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")  # slurm-wlm, munge
@@ -254,9 +254,9 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     site = Site(tmp_path / "clone", cluster)
     small = Granularity(clients_per_job=1, trials_per_job=1)  # as the profile has it
     plan = Plan(Config(granularity=small), load_exhibits(of=["pfnm/figure-2b"]), "tiny")
-    runs = plan.exhibit("pfnm/figure-2b").runs
+    runs = plan.exhibit("pfnm/figure-2b").trials
     scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
-    targets = folders_of(plan.local(scenario, TrialBlock(0, 0)))
+    targets = folders_of(plan.local(scenario, range(1)))
     for name in ("prepare.login", "prepare.node", "train0.cancelled", "train1.late"):
         (site.trouble / name).write_text("exec sleep 600")
 

@@ -129,7 +129,7 @@ def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> Pa
     from fedrepro.data.prepared import PREPARED_FILES, load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map
-    from fedrepro.planning.jobs import MEMBERS, TrialBlock, dataset_folder
+    from fedrepro.planning.jobs import MEMBERS, dataset_folder
     from fedrepro.stages import data
 
     raw, population = RESOURCES / dataset.name, population_of(dataset, partition)
@@ -146,6 +146,6 @@ def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> Pa
                         f"fedrepro data fetch {dataset.name}"
                     )
             data.prepare(dataset, raw, folder)
-        data.partition(place, partition, TrialBlock(trial, trial), seed, folder / MEMBERS)
+        data.partition(place, partition, range(trial, trial + 1), seed, folder / MEMBERS)
         members = read_partition(folder / MEMBERS, trial)
         return partition_map(load_prepared(place), partition, members, seed, trial)

@@ -171,7 +171,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries and serve jobs until the workflow ends; both are file descriptors."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
-    own, listener = identity(provenance.loaded_source().digest), socket.socket(fileno=listening)
+    own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)
 
     def serve(seconds: float | None = 0) -> None:
         while ready := select.select([listener.fileno(), lifeline], [], [], seconds)[0]:

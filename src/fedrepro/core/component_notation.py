@@ -98,10 +98,7 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return the text that stands for a method with its parameters in result files.
-
-    Changes of training and fine-tuning follow, as in fedavg;training+lr~0.1;tune+examples~100.
-    """
+    """Return a setting as in result files: fedavg+epochs~2;training+lr~0.1;tune+examples~100."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))
@@ -111,10 +108,7 @@ KEY_BYTES = 5  # of the digest in the name of a folder
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Name a folder of results: by components `shown_by`, to be read, then a hash of all `specs`.
-
-    The hash, which makes the name unique, includes the texts `further`.
-    """
+    """Name a folder of results by components `shown_by`, and a hash of `specs` and `further`."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])

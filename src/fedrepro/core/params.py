@@ -1,7 +1,4 @@
-"""Parameters of components: keyword-only arguments, annotated as `Annotated[float, Arg("...")]`.
-
-Values are scalars or lists of scalars, and part of file names.
-"""
+"""Parameters of components: keyword-only arguments, annotated as `Annotated[float, Arg("...")]`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Value = Scalar | tuple[Scalar, ...]
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
 REACH = 1e38  # of single precision, in which models are
 PAIRED = "paired"  # not a parameter: how many settings a token lists one by one
-SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
+SAFE = re.compile(r"[A-Za-z0-9_.\-]+")  # a text, since values are part of file names
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -98,11 +95,10 @@ class Param:
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
         """Parse a value such as 0.1, or 1@5 for a list of 1 and 5; errors begin with `where`."""
-        items = [self.read(item, where) for item in text.split("@")]
+        items = [self._read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
-    def read(self, text: str, where: str) -> Scalar:
-        """Parse the text of one value to the parameter's type; errors begin with `where`."""
+    def _read(self, text: str, where: str) -> Scalar:
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, type_and_message, unknown
-from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
+from fedrepro.core.source_digests import PACKAGE, digest_of
 
 # opened by Python, its packages and the system
 THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
@@ -29,9 +29,7 @@ OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of
 TAKE_OUT = "take it out of `components` in config/config.yaml"
 IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
-# digests of files as they were loaded, whatever is on disk by then
-loaded_digests: dict[str, str] = {}
-_folders: set[str] = set()  # of these files
+loaded_files: set[str] = set()  # of users, by absolute paths
 
 
 @contextmanager
@@ -90,9 +88,8 @@ def load_file(file: str) -> Any:
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise FedreproError(f"{file} is missing: write it, or {TAKE_OUT}")
-    loaded_digests[path] = digest_of_file(path)
+    loaded_files.add(path)
     name, folder = module_of(path), os.path.dirname(path)
-    _folders.add(folder)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FedreproError(f"{file} is not a Python file: components are in files that end in .py")
@@ -126,7 +123,8 @@ def own_fault(error: BaseException) -> str:
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if os.path.dirname(os.path.abspath(f.filename)) in _folders]
+    folders = {*map(os.path.dirname, loaded_files)}
+    own = [f for f in frames if os.path.dirname(os.path.abspath(f.filename)) in folders]
     for frame in own[-1:]:
         near = os.path.relpath(frame.filename)
         name = frame.filename if near.startswith("..") else near

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any
 
 import fedrepro
 from fedrepro.core import kernel_pinning, source_digests
@@ -31,16 +31,9 @@ ORIGIN = ("revision", "digest", "changed_to", "versions", "arithmetic", "device"
 OWN_PRODUCTS = " but for the products of a torch.nn.Module"
 
 
-class Sources(NamedTuple):
-    """The code that a process runs: a hash of the package's files, and the git revision."""
-
-    digest: str
-    revision: str
-
-
 @functools.cache
-def loaded_source() -> Sources:
-    """Return a hash of the package's files and the git revision, as at this function's first call.
+def loaded_source() -> dict[str, str]:
+    """Return the git `revision` and a `digest` of the package's files, as at the first call.
 
     The revision has -dirty behind it if a file of the package was changed, or is `unknown`.
     """
@@ -60,7 +53,7 @@ def loaded_source() -> Sources:
         revision += "-dirty" if git("status", "--porcelain", ".") else ""
     except (OSError, subprocess.SubprocessError):
         revision = "unknown"
-    return Sources(source_digests.digest(source_digests.on_disk()), revision)
+    return {"revision": revision, "digest": source_digests.digest(source_digests.on_disk())}
 
 
 @functools.cache
@@ -71,11 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
-
-    `about` is the content of its json. Equal bytes take a CPU with selected kernels, and components
-    of the versions that it records.
-    """
+    """Return "yes" if an exhibit, by its json `about`, computes to equal bytes again or why not."""
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
             return f"on {made['device']}"
@@ -100,9 +89,8 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         device = f"cuda ({torch.cuda.get_device_name(device)})"
     now, source = source_digests.digest(source_digests.on_disk()), loaded_source()
     return {
-        "revision": source.revision,
-        "digest": source.digest,
-        **({} if now == source.digest else {"changed_to": now}),
+        **source,
+        **({} if now == source["digest"] else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": kernel_pinning.active_mode(),
         "device": device,

@@ -61,7 +61,7 @@ COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()  # kinds
-_of_file: dict[str, list[tuple[str, str]]] = {}  # kinds and names, by file outside the package
+_of_file: dict[str, list[Component]] = {}  # by file outside the package
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,8 +123,8 @@ def components(kind: str) -> dict[str, Component]:
     _import(kind)
     files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
-        for one, name in _of_file.pop(file):
-            del _found[one][name]
+        for item in _of_file.pop(file):
+            del _found[item.kind][item.name]
     for file in files:
         if file not in _of_file:
             _load(file)
@@ -145,19 +145,14 @@ def model_in(word: str) -> str:
         return ""
     plugins.add_plugin_files([word])
     components("model")
-    (name,) = (
-        name
-        for file, registered in _of_file.items()
-        for _, name in registered
-        if os.path.abspath(file) == os.path.abspath(word)
-    )
-    return name
+    path = os.path.abspath(word)
+    return next(own[0].name for file, own in _of_file.items() if os.path.abspath(file) == path)
 
 
 def components_of(file: str) -> list[Component]:
     """Return the methods, data sets and other components that a user's Python file registered."""
     components("method")
-    return [_found[kind][name] for kind, name in _of_file.get(file, ())]
+    return _of_file.get(file, [])
 
 
 def _load(file: str) -> None:
@@ -165,8 +160,7 @@ def _load(file: str) -> None:
     for kind in KINDS:  # names that the package has are refused, so its components come first
         _import(kind)
     before = {kind: dict(found) for kind, found in _found.items()}
-    own: list[tuple[str, str]] = []
-    _of_file[file] = own  # it may ask for components while it is loaded
+    own = _of_file[file] = list[Component]()  # it may ask for components while it is loaded
     try:
         with plugins.opened_files() as opened:
             made = plugins.load_file(file)
@@ -177,15 +171,15 @@ def _load(file: str) -> None:
             keep(called_by(made, plugins.module_of(file)))
         for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:
             if not asked or (kind, name) == ("model", asked[0]):
-                own.append((kind, name))
+                own.append(_found[kind][name])
             else:  # other components of the file are not asked for
                 del _found[kind][name]
         if not own:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
-        for kind, name in own:
-            _found[kind][name].require_declared(opened)
+        for item in own:
+            item.require_declared(opened)
     except BaseException:
         del _of_file[file]
         for kind, found in before.items():
@@ -201,10 +195,7 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a function model(shape, classes) that creates an object of a user's class `made`.
-
-    Arguments are filled in by their names, such as in_channels. `module` is where `made` stands.
-    """
+    """Return model(shape, classes), which calls a user's class with arguments by their names."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.method_kinds import METHOD_KINDS, MethodKind
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.plugins import MODULES as OUTSIDE
@@ -51,13 +52,9 @@ class Component:
         return read_signature(self.fn)
 
     @cached_property
-    def common_params(self) -> dict[str, Param]:
-        return read_signature(self.common) if self.common else {}
-
-    @cached_property
     def params(self) -> dict[str, Param]:
         """Return all parameters of the component by name: its own, and those common to its kind."""
-        return self.own_params | self.common_params
+        return self.own_params | (read_signature(self.common) if self.common else {})
 
     @property
     def doc(self) -> str:
@@ -110,12 +107,11 @@ class Component:
             if key not in self.params:
                 raise unknown("parameter", key, self.params, where)
         for key, param in self.params.items():
-            value = given.get(key, param.default)
             if key not in given:
                 if param.required:
                     raise FedreproError(f"{where} needs a value for its parameter '{key}'")
                 full[key] = param.default
-            elif isinstance(value, list | tuple) and value and not param.many:
+            elif isinstance(value := given[key], list | tuple) and value and not param.many:
                 swept = tuple(param.scalar(item, where) for item in value)
                 if len(set(swept)) != len(swept):
                     raise FedreproError(f"{where}: '{key}' lists a value twice: {render(swept)}")
@@ -179,6 +175,10 @@ class Spec:
     def name(self) -> str:
         return self.component.name
 
+    @property
+    def method_kind(self) -> MethodKind:
+        return METHOD_KINDS[self.component.meta["kind"]]
+
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
@@ -194,7 +194,7 @@ class Spec:
 
     @property
     def common(self) -> dict[str, Value]:
-        return {key: self.values[key] for key in self.component.common_params}
+        return {k: v for k, v in self.values.items() if k not in self.component.own_params}
 
     @property
     def recorded_values(self) -> dict[str, Value]:

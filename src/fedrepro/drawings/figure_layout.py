@@ -272,7 +272,7 @@ def sheet(
 
     least = 1 if look else 2
     if look is None:  # a method with fewer trials than others is marked "(paired)"
-        names = {label: pair.name for label, pair in exhibit.pairs.items()}
+        names = {label: f"{label} (paired)" for label in exhibit.pairs}
         styles = line_styles(exhibit.measures)
         look = {names.get(label, label): style for label, style in styles.items()}
     columns_room = 72 * WIDTH / (LEGEND_HANDLE + LETTER * max(map(len, look), default=0))

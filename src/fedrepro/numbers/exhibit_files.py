@@ -71,7 +71,7 @@ def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str
 
 def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
     """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
-    settings, sources, file = exhibit.settings, loaded_source(), plan.files[exhibit.paper]
+    settings, file = exhibit.settings, plan.files[exhibit.paper]
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
@@ -93,8 +93,7 @@ def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
         "settings": settings.model_dump(mode="json"),
         # what drew the exhibit need not be what computed it
         "drawn": {
-            "revision": sources.revision,
-            "digest": sources.digest,
+            **loaded_source(),
             "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
         },
         **({"pairs": pairs} if pairs else {}),
@@ -166,7 +165,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
-    meta = measure.spec.component.meta
+    meta, rule = measure.spec.component.meta, measure.rule
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -177,8 +176,8 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
         "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
         "sends": meta["sends"],
-        "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
-        "criterion": measure.choose.words if measure.choose and measure.chosen else None,
+        "discloses": {rule.need: DISCLOSED[rule.need]} if rule else {},
+        "criterion": rule.words if rule else None,
     }
 
 
@@ -189,7 +188,7 @@ def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[
         for kind, resolved in listing.items():
             by_kind.setdefault(kind, set()).update(resolved)
     if not all("resolved" in source for source in sources):
-        for run in exhibit.runs:
+        for run in exhibit.trials:
             for spec in (*specs_of(run.scenario), run.method):
                 by_kind.setdefault(spec.kind, set()).add(spec.resolved)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}

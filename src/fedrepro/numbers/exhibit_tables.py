@@ -136,7 +136,7 @@ def summarise(
         numbers = with_pairs(numbers, leading, exhibit.pairs)
         columns += COLUMNS
     tried = [*leading, *CHOICE]
-    if any(run.is_race for run in exhibit.runs):
+    if any(run.is_race for run in exhibit.trials):
         tried.append(STOPPED[0])
     return Summary(pd.DataFrame(numbers, columns=columns), pd.DataFrame(choices, columns=tried))
 
@@ -269,7 +269,7 @@ def criterion_of(
         when = "" if choice.over == "end" else " in single rounds"
         raise FedreproError(
             f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which "
-            f"its metrics lack; delete them and start again, so that '{setting.name}' is "
+            f"its metrics lack; delete them and start again, so that '{setting.method.name}' is "
             f"measured on {split}"
         )
     return values

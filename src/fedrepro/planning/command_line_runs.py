@@ -25,10 +25,7 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """The options of the command `fedrepro run`: methods, data, model, training and trials.
-
-    changes: further parameters by keys such as scaffold.lr or data.test.
-    """
+    """The options of `fedrepro run`; `changes` are parameters by keys such as scaffold.lr."""
 
     methods: Sequence[str]
     data: str = "mnist"

@@ -28,7 +28,6 @@ from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, component_called
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.exhibit_config import SCALES as SCALES
-from fedrepro.planning.exhibit_config import ComponentEntry as ComponentEntry
 from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
 from fedrepro.planning.figure_interface import TABLE, Strict
 
@@ -144,18 +143,17 @@ class ExhibitFile(Strict):
 
     def names(self, scale: str) -> list[str]:
         """Return the names, such as figure-2a, of all exhibits of a scale, mistaken ones too."""
-        scales: dict[str, Any] = {n: self.written(n, scale).get("scales") for n in self.exhibits}
-
-        def is_of_others(own: Any) -> bool:
+        found = []
+        for name in self.exhibits:
+            own: Any = self.written(name, scale).get("scales")
             listed = isinstance(own, list | tuple) and all(one in SCALES for one in own)
-            return listed and scale not in own
-
-        return [name for name, own in scales.items() if not is_of_others(own)]
+            if not listed or scale in own:
+                found.append(name)
+        return found
 
     def parts(self, version: str, scale: str) -> list[str]:
         """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
-        names = (name for name in self.names(scale) if name.startswith(f"{version}-"))
-        return [f"{self.paper}/{name}" for name in names]
+        return [f"{self.paper}/{n}" for n in self.names(scale) if n.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of an exhibit; raise FedreproError for a mistake.
@@ -163,16 +161,15 @@ class ExhibitFile(Strict):
         Its own keys go before the file's defaults, and keys for the scale below `at:` before both.
         """
         merged, where = self._merged(name, scale), self.where(name, scale)
-        if DRAWING in merged:
-            match drawing := merged[DRAWING]:
-                case {"name": str(kind), **options}:
-                    made: Any = component_called(DRAWING, kind, where).fn
-                    merged[DRAWING] = validated(made, options, f"{where}, drawing {kind}")
-                case _:
-                    raise FedreproError(
-                        f"{where}: drawing must be a name, or {{name: ...}} with its options as "
-                        f"keys, not {shown(drawing)}"
-                    )
+        match merged:
+            case {"drawing": {"name": str(kind), **options}}:
+                made: Any = component_called(DRAWING, kind, where).fn
+                merged[DRAWING] = validated(made, options, f"{where}, drawing {kind}")
+            case {"drawing": other}:
+                raise FedreproError(
+                    f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, "
+                    f"not {shown(other)}"
+                )
         return validated(ExhibitSettings, merged, where)
 
     def where(self, name: str, scale: str) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
@@ -36,7 +35,6 @@ from fedrepro.planning.exhibit_methods import (
     ExhibitMethod,
     Setting,
     exhibit_methods,
-    in_rounds,
     spec_of,
     successive_halving_method,
 )
@@ -66,15 +64,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, and one relative to which a figure shows it."""
+    """A method relative to which one with fewer trials than others is shown, and how."""
 
-    label: str
     beside: str
     sentence: str  # for captions
-
-    @property
-    def name(self) -> str:
-        return f"{self.label} (paired)"
 
 
 @dataclass(frozen=True)
@@ -94,10 +87,6 @@ class Exhibit:
     @property
     def key(self) -> str:
         return f"{self.paper}/{self.name}"
-
-    @property
-    def runs(self) -> list[Run]:
-        return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
@@ -129,7 +118,6 @@ class Exhibit:
                 numbers = (sorted({one[of] for one in few}) for of in (label, other))
                 own, many = (" or ".join(map(str, each)) for each in numbers)
                 pairs[label] = Pair(
-                    label,
                     other,
                     f"{label}, with {own} {'trial' if own == '1' else 'trials'}, is shown as "
                     f"{other} over all {many} plus the difference between the two in the {own} "
@@ -239,7 +227,7 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
     """Return the run that computes each (method's label, setting of its parameters) at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
-        with_data = METHOD_KINDS[measure.spec.component.meta["kind"]].with_data
+        with_data = measure.spec.method_kind.with_data
         if with_data == (point.scenario is None):
             raise FedreproError(
                 f"'{measure.label}' is {'no' if with_data else 'a'} simulation; these, and no "
@@ -261,7 +249,7 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
     """Yield each setting of a method's parameters, with the run that computes it in a scenario."""
     meta = measure.spec.component.meta
-    on_graph = METHOD_KINDS[meta["kind"]].on_graph
+    on_graph = measure.spec.method_kind.on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
     for kind, override in meta["scenario"].items():
         if isinstance(override, str):
@@ -287,7 +275,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
             continue
         for setting in group:
             own = trained(dict(setting.training))
-            if in_rounds(setting.method):
+            if setting.method.method_kind.in_rounds:
                 yield setting, Run(own, setting.method, measure.measuring)
             else:
                 yield setting, Run(own, measure.spec, tune=measure.tune)
@@ -313,7 +301,7 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
             "here each client draws its own: set shared_init of the training to true"
         )
     public_data_of(method)
-    if METHOD_KINDS[meta["kind"]].on_graph:
+    if method.method_kind.on_graph:
         if changed.graph is None:
             raise FedreproError(
                 f"method '{method.name}' works on a graph, and there is none; name one, "
@@ -333,5 +321,5 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
                 raise missing_holdout_error(label, part, partition.token)
     with _at(label):
         for setting in measure.settings:
-            if in_rounds(setting.method):
+            if setting.method.method_kind.in_rounds:
                 setting.method.component.fn(**setting.method.values)

@@ -1,7 +1,4 @@
-"""The configuration of a figure or table: typed classes for YAML files, and functions for Python.
-
-The functions return plain keys and values, which the classes validate later.
-"""
+"""A figure's or table's configuration: typed classes, and functions that build plain dicts."""
 
 from __future__ import annotations
 
@@ -20,14 +17,12 @@ from pydantic import (
 )
 
 from fedrepro.core.errors import shown
-from fedrepro.core.evaluation_schedule import SELECTION_RULES, Over, SelectionRule
+from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
 from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
-# settings are compared at the same rounds, whichever of them ended early
-TOGETHER: tuple[Over, ...] = ("race", "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]

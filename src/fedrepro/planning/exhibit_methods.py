@@ -11,13 +11,11 @@ from typing import Any
 from fedrepro.core.component_notation import method_called, setting_token
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
-from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_files import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
-    TOGETHER,
     Case,
     ChoiceEntry,
     ComponentEntry,
@@ -39,10 +37,6 @@ class Setting:
     method: Spec
     training: tuple[tuple[str, Value], ...] = ()
     tune: Spec | None = None
-
-    @property
-    def name(self) -> str:
-        return self.method.name
 
     @property
     def token(self) -> str:
@@ -89,25 +83,21 @@ class ExhibitMethod:
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
-    def _rule(self) -> SelectionRule | None:
+    def rule(self) -> SelectionRule | None:
+        """Return the rule that selects a setting, or None if there is nothing to select."""
         return self.choose if self.chosen else None
-
-    @property
-    def discloses(self) -> frozenset[str]:
-        """Return the data that selects a setting, such as {"server_validation"}; may be empty."""
-        return frozenset({self._rule.need} if self._rule else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on at the end of a run."""
-        by = (self._rule.split,) if self._rule else ()
+        by = (self.rule.split,) if self.rule else ()
         return tuple(dict.fromkeys((*self.spec.component.meta["evaluate"], *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on after single rounds."""
-        chosen = (self._rule.split,) if self._rule and self._rule.over != "end" else ()
-        averaged = self.last_rounds > 1 and in_rounds(self.spec)
+        chosen = (self.rule.split,) if self.rule and self.rule.over != "end" else ()
+        averaged = self.last_rounds > 1 and self.spec.method_kind.in_rounds
         return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
 
     @cached_property
@@ -136,15 +126,11 @@ class ExhibitMethod:
     @property
     def races(self) -> bool:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
-        return self._rule is not None and self._rule.over == "race"
+        return self.rule is not None and self.rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
         """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
-
-
-def in_rounds(method: Spec) -> bool:
-    return METHOD_KINDS[method.component.meta["kind"]].in_rounds
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
@@ -152,9 +138,7 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
     methods = list(dict.fromkeys(setting.method for setting in group))
     spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
-    changes = {
-        key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
-    }
+    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
     return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
@@ -231,7 +215,7 @@ def _exhibit_method(
         )
     tune, ways = None, list[Spec | None]([None])
     if entry.tune is not None:
-        if in_rounds(spec):
+        if spec.method_kind.in_rounds:
             raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
         over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
         tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
@@ -247,12 +231,7 @@ def _exhibit_method(
         show=tuple(entry.show),
         training=training,
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
-        settings=tuple(
-            Setting(method, change, way)
-            for method in spec.expand()
-            for change in changes
-            for way in ways
-        ),
+        settings=tuple(itertools.starmap(Setting, itertools.product(spec.expand(), changes, ways))),
         tune=tune,
         over_clients=entry.spread == "clients",
         node=entry.node,
@@ -285,12 +264,12 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
             f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
             f"(choose: {' or '.join(SELECTION_RULES)})"
         )
-    if choose.over != "end" and not in_rounds(measure.spec):
+    if choose.over != "end" and not measure.spec.method_kind.in_rounds:
         raise FedreproError(
             f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
             "choose over: end"
         )
-    if until is not None and choose.over not in TOGETHER:
+    if until is not None and choose.over == "end":
         raise FedreproError(
             f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
             f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "

@@ -40,11 +40,7 @@ Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
 
 @dataclass
 class Forecast:
-    """How much work one figure or table, or all of them, still takes.
-
-    jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
-    without a measured time.
-    """
+    """By stage: processes still to run, time on one core, and jobs without a measured time."""
 
     jobs: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -110,10 +106,7 @@ def _keys(job: Job) -> list[Key]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split `target` into (scale, key): a path such as reports/paper/pfnm/figure-2a.svg, or a key.
-
-    `scale` is used if the target has none. The key is None if all selected exhibits are meant.
-    """
+    """Return the scale, else `scale`, and the key of a path or key; None for all selected ones."""
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]
@@ -132,10 +125,9 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Estimate how many examples local training processes, over all rounds and clients.
+    """Estimate how many examples all rounds train on, with `clients` of `held` examples each.
 
-    Each of the `clients` has `held` examples. In a round it takes the number of minibatches that
-    `method` sets, with the batch size of `training`, or else trains for epochs.
+    In a round a client takes the minibatches that `method` sets, or else trains for epochs.
     """
     values: Any = method.values
     listed = [

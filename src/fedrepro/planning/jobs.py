@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,14 +18,12 @@ from typing import Any
 from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
-TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
-PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
+PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
 
@@ -42,36 +40,19 @@ def folders_of(text: str) -> list[str]:
     if not match:
         return [text]
     before, after = text[: match.start()], text[match.end() :]
-    blocks = TrialBlock.parse(match[2]).cut(int(match[3]))
-    return [one for b in blocks for one in folders_of(f"{before}-{match[1]}-{b}{after}")]
+    kind, first, last, size = match.groups()
+    blocks = cut(range(int(first), int(last or first) + 1), int(size))
+    return [one for b in blocks for one in folders_of(f"{before}{block_name(kind, b)}{after}")]
 
 
-@dataclass(frozen=True)
-class TrialBlock:
-    """A range of trials or clients, `first` to `last` inclusive, written 0-9, or 3 for one."""
+def cut(block: range, size: int) -> list[range]:
+    """Divide a block of trials or clients into blocks of `size`; the last may be shorter."""
+    return [block[at : at + size] for at in range(0, len(block), size)]
 
-    first: int
-    last: int
 
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}" if self.first < self.last else str(self.first)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.last + 1))
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-    def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Divide this range into consecutive ranges of `size` numbers; the last may be shorter."""
-        for at in range(self.first, self.last + 1, size):
-            yield TrialBlock(at, min(at + size - 1, self.last))
-
-    @staticmethod
-    def parse(text: str) -> TrialBlock:
-        """Read a range from text such as 0-9 or 3."""
-        first, _, last = text.partition("-")
-        return TrialBlock(int(first), int(last or first))
+def block_name(kind: str, block: range) -> str:
+    """Return how a folder is named by its block of trials or clients: -trials-0-9, -clients-3."""
+    return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -143,7 +124,7 @@ class Run:
 
     @property
     def stage(self) -> str:
-        return METHOD_KINDS[self.method.component.meta["kind"]].stage
+        return self.method.method_kind.stage
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -169,8 +150,8 @@ class Job:
     specs: Mapping[str, Spec]
     seed: int = 0
     every: EvaluationSchedule | None = None
-    trials: TrialBlock | None = None
-    clients: TrialBlock | None = None
+    trials: range | None = None
+    clients: range | None = None
     evaluate: tuple[str, ...] = ()
     follow: tuple[str, ...] = ()
     raw: str = ""
@@ -210,7 +191,7 @@ class Job:
         """Return the job as json text, from which `read_job` builds it again in another process."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {k: v for k, v in vars(self).items() if k in KEYS and v not in ("", (), None)}
-        others |= {key: [others[key].first, others[key].last] for key in BLOCKS if key in others}
+        others |= {key: [others[key][0], others[key][-1]] for key in BLOCKS if key in others}
         others |= {"every": vars(self.every)} if self.every else {}
         return json.dumps({"stage": self.stage, **specs, **others, "out": self.out})
 
@@ -233,10 +214,13 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
             elif key == "every":
                 values[key] = EvaluationSchedule(**value)
             elif key in BLOCKS:
-                values[key] = TrialBlock(*value)
+                first, last = value
+                values[key] = range(first, last + 1)
+                if not values[key]:
+                    raise ValueError
             else:
                 values[key] = tuple(value) if key in LISTS else value
-        except (TypeError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError, AttributeError):
             raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}") from None
     for key in ("stage", "out"):
         if not values.get(key):

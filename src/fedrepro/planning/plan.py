@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fedrepro.core.component_notation import setting_names
 from fedrepro.core.errors import FedreproError, unknown
@@ -18,25 +18,21 @@ from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
-from fedrepro.planning.exhibit_methods import ExhibitMethod, in_rounds
+from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.jobs import (
-    CLIENTS,
     LOCAL,
     MEMBERS,
     METRICS,
-    TRIALS,
     Job,
     Scenario,
-    TrialBlock,
+    block_name,
+    cut,
     dataset_folder,
-    folders_of,
     public_data_of,
     specs_of,
 )
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
-
-T = TypeVar("T")
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.
@@ -100,10 +96,9 @@ class Plan:
         def with_methods(also: list[dict[str, Any]]) -> Exhibit:
             made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
             board = name.partition("-")[0]
-            settings = (setting for measure in made.measures for setting in measure.settings)
-            for method in (setting.method for setting in settings if board in file.boards):
-                rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
-                if rounds > 1:
+            methods = (s.method for m in made.measures for s in m.settings if board in file.boards)
+            for method in (one for one in methods if one.method_kind.in_rounds):
+                if (rounds := method.component.fn(**method.values).rounds) > 1:
                     raise FedreproError(
                         f"{file.paper}/{board} compares methods of one exchange, and method "
                         f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
@@ -206,18 +201,14 @@ class Plan:
         """Return the path of a figure's or table's file with this suffix, such as .csv."""
         return f"reports/{self.scale}/{key}{suffix}"
 
-    def blocks(self, trials: int) -> list[TrialBlock]:
-        """Divide `trials` trials into ranges, one per file; the last range may exceed them."""
-        size = self.trials_per_job
-        return [TrialBlock(at, at + size - 1) for at in range(0, trials, size)]
-
-    def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run (a method on data and model) into ranges, one per file."""
+    def blocks(self, trials: int, run: Run | None = None) -> list[range]:
+        """Divide the trials of a run into blocks, one per file; the last may exceed them."""
         # in successive halving the mean over all trials decides what stops
-        return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
+        size = trials if run and run.is_race else self.trials_per_job
+        return [range(at, at + size) for at in range(0, trials, size)]
 
     def _folders(self, run: Run, trials: int) -> list[str]:
-        return [self.run(run, block) for block in self.blocks_of(run, trials)]
+        return [self.run(run, block) for block in self.blocks(trials, run)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
         """Return the paths of a run's files of metrics for the first `trials` trials."""
@@ -231,11 +222,12 @@ class Plan:
         """Return all result folders that a figure needs, as texts that `folders_of` expands."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
-            blocks = self.blocks_of(run, trials)
-            pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
+            blocks = self.blocks(trials, run)
+            pieces = f"{block_name('trials', range(blocks[-1].stop))}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
-                clients = self._clients_by_file(run.scenario)
-                found[f"{self.base(run.scenario, TRAIN)}{pieces}{CLIENTS}{clients}"] = None
+                clients, size = self._clients_and_block_size(run.scenario)
+                of_clients = f"{pieces}{block_name('clients', clients)}:{size}"
+                found[f"{self.base(run.scenario, TRAIN)}{of_clients}"] = None
             found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
 
@@ -247,40 +239,39 @@ class Plan:
         self.made.setdefault(folder, partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw))
         return folder
 
-    def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
+    def partition(self, dataset: Spec, partition: Spec, trials: range) -> str:
         """Create the job that divides a data set in these trials; return the file it will write."""
-        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{trials}"
+        folder = self.base((dataset, partition), "partition") + block_name("trials", trials)
         if folder not in self.made:
             specs, given = {"dataset": dataset, "partition": partition}, self._given(trials)
             data = self.dataset(dataset)
             self.made[folder] = partial(Job, "partition", folder, specs, data=data, **given)
         return f"{folder}/{MEMBERS}"
 
-    def local(self, scenario: Scenario, trials: TrialBlock) -> str:
+    def local(self, scenario: Scenario, trials: range) -> str:
         """Create the jobs that train local models; return their path, for `folders_of` to list."""
-        base = f"{self.base(scenario, TRAIN)}{TRIALS}{trials}{CLIENTS}"
-        pieces = f"{base}{self._clients_by_file(scenario)}"
-        if (TRAIN, pieces) not in self._names:  # many methods read them
-            self._names[TRAIN, pieces] = pieces
+        base = self.base(scenario, TRAIN) + block_name("trials", trials)
+        clients, size = self._clients_and_block_size(scenario)
+        if base + block_name("clients", clients[:size]) not in self.made:  # many methods read them
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
-            for folder in folders_of(pieces):
-                clients = TrialBlock.parse(folder.removeprefix(base))
-                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=clients, **given)
-        return f"{pieces}/{LOCAL}"
+            for block in cut(clients, size):
+                folder = base + block_name("clients", block)
+                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=block, **given)
+        return f"{base}{block_name('clients', clients)}:{size}/{LOCAL}"
 
-    def _clients_by_file(self, scenario: Scenario) -> str:
+    def _clients_and_block_size(self, scenario: Scenario) -> tuple[range, int]:
         count, size = scenario.clients, self.config.granularity.clients_per_job
-        return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
+        return range(count), count if size == "all" else size
 
-    def run(self, run: Run, trials: TrialBlock) -> str:
+    def run(self, run: Run, trials: range) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = f"{self.base(run, run.stage)}{TRIALS}{trials}"
+        folder = self.base(run, run.stage) + block_name("trials", trials)
         if folder not in self.made:
             self.made[folder] = partial(self._job_of_run, run, trials, folder)
         return folder
 
-    def _job_of_run(self, run: Run, trials: TrialBlock, folder: str) -> Job:
+    def _job_of_run(self, run: Run, trials: range, folder: str) -> Job:
         given = {"every": run.every, **self._given(trials, run.scenario)}
         if run.scenario:
             given["evaluate"], given["follow"] = self.splits.get(run, ((), ()))
@@ -290,7 +281,7 @@ class Plan:
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
 
-    def _given(self, trials: TrialBlock, scenario: Scenario | None = None) -> dict[str, Any]:
+    def _given(self, trials: range, scenario: Scenario | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {"seed": self.config.seed, "trials": trials}
         if scenario:
             given["data"] = self.dataset(scenario.dataset)
@@ -302,9 +293,8 @@ class Plan:
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
-            by_kind = {spec.kind: spec for spec in specs}
             last = {"partition": "partition", TRAIN: "model"}.get(stage, "method")
-            shown_by = [by_kind[kind] for kind in ("dataset", last) if kind in by_kind]
+            shown_by = [spec for spec in specs if spec.kind in ("dataset", last)]
             every = str(getattr(what, "every", None) or "")
             name = setting_names(shown_by, specs, stage, str(self.config.seed), every)
             self._names[key] = f"results/{self.scale}/{stage}/{name}"
@@ -316,17 +306,14 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 def require_frozen(plan: Plan, paper: str) -> None:
-    """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
-
-    It is a digest of scenarios, numbers of trials and selection rules, but not the methods.
-    """
+    """Raise if scenarios, trials or rules (not methods) of a leaderboard at scale paper changed."""
     file = plan.files[paper]
     for version, board in file.boards.items() if plan.scale == "paper" else ():
         parts, lines = file.parts(version, plan.scale), []
         if plan.broken.keys() & parts:
             continue  # `Plan.exhibit` raises its error
         for exhibit in map(plan.exhibit, parts):
-            rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+            rules = sorted({m.rule.name for m in exhibit.measures if m.rule})
             for point in exhibit.points:
                 scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
                 trials = sorted(set(point.trials.values()))

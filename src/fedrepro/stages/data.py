@@ -12,7 +12,6 @@ from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_files import build_partition, population_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
-from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.job_log_and_gpu_lock import log
 
 
@@ -56,12 +55,11 @@ def _device(dataset: Spec) -> str:
     return "cpu" if always_on_cpu(dataset) else best_device()
 
 
-def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
+def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> None:
     """Divide the data set in `data` among clients in each trial; write who has what to `out`."""
     prepared = load_prepared(data)
     population = population_of(parse_token("dataset", prepared.token), spec)
-    numbers = range(trials.first, trials.last + 1)
-    table = build_partition(spec, prepared, numbers, seed, population)
+    table = build_partition(spec, prepared, trials, seed, population)
     source = provenance(
         seed,
         specs=[spec],

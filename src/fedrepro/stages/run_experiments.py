@@ -28,7 +28,6 @@ from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits, load_yaml, validated
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
@@ -186,7 +185,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
             paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
-            blocks = plan.blocks_of(run, trials)
+            blocks = plan.blocks(trials, run)
             trained: list[Path] = []  # seconds of local training
             if run.scenario and run.stage == "aggregate":
                 local = (plan.local(run.scenario, block) for block in blocks)
@@ -209,7 +208,7 @@ def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> 
                 found = [_how_far(file) for file in plan.run_files(run, point.trials[label])]
                 shares += [share for share, _ in found]
                 known = [accuracy for _, accuracy in found if accuracy is not None]
-                if in_rounds(run.method) and known:
+                if run.method.method_kind.in_rounds and known:
                     accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
         if 0 < (done := float(np.mean(shares))) < 1:
             began.append((time.monotonic(), done))

@@ -169,7 +169,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         raise FedreproError(
             f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
-    own = item.file in plugins.loaded_digests
+    own = item.file in plugins.loaded_files
     out = entries_folder(RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
         raise FedreproError(f"{out} is there already: remove it")

@@ -89,7 +89,7 @@ def test_the_mean_of_the_last_rounds_is_compared_and_their_scatter_shown():
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_exhibit_measures_as_many_rounds_as_it_compares(scale):
     for exhibit in plan(scale).exhibits.values():
-        for run in (run for run in exhibit.runs if run.every is not None):
+        for run in (run for run in exhibit.trials if run.every is not None):
             last = run.method["rounds"]
             due = sum(run.every.is_due(done, last) for done in range(1, last + 1))
             assert due >= exhibit.settings.last_rounds, (exhibit.key, run.method.token)

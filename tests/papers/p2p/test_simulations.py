@@ -213,7 +213,7 @@ STEPS = {"defaults": NOTHING, "drawing": PANELS, "methods": NODES}
 
 def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     exhibit, table = small(**STEPS), Table(())
-    (run,) = exhibit.runs
+    (run,) = exhibit.trials
     assert exhibit.points[0].scenario is None
     for setting in run.method.expand():
         for trial, node, done in itertools.product((0, 1), (0, 1), (None, 2)):
