@@ -91,9 +91,10 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load the users' files of components that config.yaml lists.
+    """Let this process load the users' files that config.yaml lists under `components`.
 
-    The environment variable FEDREPRO_COMPONENTS, if set, lists other files in their place.
+    Such files define methods, data sets, networks and more. The environment variable
+    FEDREPRO_COMPONENTS, if set, lists other files in their place.
     """
     from fedrepro.core import plugins
 

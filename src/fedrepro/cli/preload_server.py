@@ -1,8 +1,8 @@
 """A process that has all libraries loaded and forks for each job that `preload_client.py` sends.
 
 The server ends with the workflow, which has the only writing end of a pipe to it. It computes
-nothing itself and has no threads, so that a fork is as after a start. A job ends when its client or
-the server ends; signals to the client reach it.
+nothing itself and has no threads, so that a forked process is like a newly started one. A job ends
+when its client or the server ends; signals to the client are passed on to the job.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job at the socket `listener`; fork to run it if its client is as `own`."""
+    """Receive a job at the socket `listener`; fork to run it if its client's identity is `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -117,7 +117,7 @@ def run_forked_job(
     folder: bytes,
     environment: dict[bytes, bytes],
 ) -> None:
-    """Run a client's command `words`; signals come through `channel`, and the status goes there."""
+    """Run a client's command `words` on its streams, `given`; signals and status use `channel`."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -169,7 +169,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load all libraries and serve jobs until the workflow ends; both are file descriptors."""
+    """Load all libraries; serve jobs at the socket `listening` until the pipe `lifeline` closes."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)
 

@@ -34,9 +34,9 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    They change no result: `mirror`, a folder of raw files or "", seconds between checkpoints, and
-    users' files of `components`, whose versions are parameters of rules. As parameters of a rule
-    they would make Snakemake run everything again.
+    As parameters of Snakemake's rules they would make it run everything again, but they change no
+    result: `mirror`, a folder of raw files or ""; seconds between checkpoints; and users' files of
+    `components` (methods, data sets, …), whose versions are parameters of rules already.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -44,7 +44,7 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
 
 
 def add_scripts_to_path() -> None:
-    """Let jobs find the `fedrepro` command, and no file of the run's folder as a library."""
+    """Let jobs find the command `fedrepro`, and import no module from the folder of the run."""
     os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
     if folder not in os.environ["PATH"].split(os.pathsep):

@@ -1,7 +1,8 @@
 """Read and write result files: whole or not at all, with a checksum, equal bytes for equal inputs.
 
-Tables and states hold a checksum of all their other bytes (Parquet's own leave out the footer), and
-JSON one of its keys and values; checksums of arrays and csv files are in a JSON file.
+A table (parquet) or a state of a method (.pt) holds the checksum of all its other bytes, since
+Parquet's own checksums leave out the footer. A JSON file holds the checksum of its keys and values.
+Checksums of arrays and csv files are in a JSON file.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file is there with this checksum, of all bytes but one stored at `hole`."""
+    """Return whether a file exists and has `checksum`, computed without the one at `hole`."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -103,7 +104,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a stage's folder on, such as train/x, to record; or ""."""
+    """Return `path` from the folder of a pipeline stage on, as train/x, to be stored; or ""."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -116,14 +117,14 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error for a missing or damaged file: delete it, or the folder `remove`."""
+    """Return the error that says `why` a file is unreadable, and to delete it, or `remove`."""
     fix = f"delete {f'the folder {remove}' if remove else 'it'} and start again"
     said = f"{path} cannot be read ({one_line(why)}): it is missing or damaged; {fix}"
     return FedreproError(f"{said}, and it will be made again")
 
 
 def version_error(path: Name, found: object, remove: str) -> FedreproError:
-    """Return the error for a file of another schema version, `found`: delete file or folder."""
+    """Return the error that says a file has schema version `found`, and to delete `remove`."""
     said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
     return FedreproError(f"{said}; delete the {remove} and start again")
 
@@ -267,8 +268,8 @@ def write_table(
 ) -> None:
     """Write a table as parquet; metadata hold its `kind`, such as metrics, and its provenance.
 
-    `table` may be an iterator of tables of one schema: row groups of a file that may exceed the
-    memory and is not compressed. `compact` compresses more, for a repository: slower.
+    `table` may be an iterator of tables of one schema, which become row groups of an uncompressed
+    file; so it may be larger than the memory. `compact` compresses more, for a repository: slower.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -340,7 +341,7 @@ def read_source(path: Name) -> dict[str, Any]:
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Raise if the provenance of the table at `path` contradicts a key in `made`."""
+    """Raise if the provenance (code, seed, …) of a table has other values for keys of `made`."""
     found = read_source(path)
     if wrong := [key for key, wanted in made.items() if found.get(key, wanted) != wanted]:
         why = f"it was made with {wrong[0]} {found[wrong[0]]}, not {made[wrong[0]]}"

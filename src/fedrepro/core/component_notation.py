@@ -1,8 +1,8 @@
-"""Tokens, which write a component and its parameters as text, and methods' names in literature.
+"""Tokens (texts for a method, partition, … with its parameters) and names of methods in literature.
 
 dirichlet+clients~25            name, then key~value for each value other than the default
-pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep
-fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
+pfnm+sigma2~0.01@0.1@1          @ joins a list: values to try, if the parameter takes one value
+fedavg+epochs~1@5+lr~0.1@0.02+paired~2    two settings to try, (1, 0.1) and (5, 0.02)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a method in rounds is evaluated, when it may stop, and rules that select one setting.
 
-In successive halving (`race`) settings run together, and the worse half, by accuracy on examples at
-the server, stops after 1/8, 1/4 and 1/2 of a declared number of rounds, the *rungs*. A setting that
-reached its target test accuracy still runs.
+In successive halving (`race`) settings, combinations of parameter values, run together. The worse
+half, by accuracy on examples at the server, stops after 1/8, 1/4 and 1/2 of a declared number of
+rounds, the *rungs*. A setting goes on there even after it reached its target test accuracy.
 """
 
 from __future__ import annotations

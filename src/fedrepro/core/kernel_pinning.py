@@ -1,7 +1,7 @@
-"""The CPU kernels of numerical libraries: those of AVX2, so that all such processors agree.
+"""Select the AVX2 kernels of numerical libraries, so that all CPUs with AVX2 compute equal bytes.
 
-A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
-variables once; its child processes inherit them. `import fedrepro` selects nothing.
+A command does so by environment variables when it begins, since NumPy and PyTorch read them once,
+when they are loaded; its child processes inherit them. `import fedrepro` selects nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    Text behind it lists kernels that the user set. Two 'portable' processes compute equal bytes.
+    'portable but for NAME=VALUE' names kernels that the user had set otherwise. Two processes that
+    are 'portable' compute equal bytes.
     """
     return _taken
 

@@ -1,4 +1,4 @@
-"""The kinds of methods: one-shot, in rounds, on a graph, control, simulation."""
+"""Kinds of methods: one-shot, in rounds, on a graph, control (a bound), simulation (no data)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Metric:
     better: int
 
     def holds(self, value: float) -> bool:
-        """Return whether the metric can have this value; infinity, meaning never, is allowed."""
+        """Return whether the metric can be `value`; infinity (target never reached) is allowed."""
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.most is None else self.most
         return low <= value <= high or math.isinf(value)
@@ -120,7 +120,7 @@ def metrics_of(method: Spec) -> Mapping[str, Metric]:
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Import all methods; return METRICS, those of every model, and metrics of methods, by name."""
+    """Import all methods; return, by name, METRICS (of any model) and metrics of single methods."""
     declared = (method.meta.get("metrics", {}) for method in components("method").values())
     return METRICS | {name: metric for own in declared for name, metric in own.items()}
 
@@ -150,7 +150,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` as a row of a result file; with `tune`, fine-tuned on sample `repetition`."""
+    """A `Number` as a row of a file; if fine-tuned by `tune`, on public sample `repetition`."""
 
     trial: int
     method: Spec

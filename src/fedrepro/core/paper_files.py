@@ -79,7 +79,7 @@ def exhibits_of(paper: str) -> Any:
 
 
 def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
-    """Return, by paper, the attribute `what` of the papers' modules of this name, such as check."""
+    """Return {paper: attribute `what`, as FORMS, of its `module`, as claim_forms, if present}."""
     return {
         paper: getattr(importlib.import_module(f"{PAPERS}.{paper}.{module}"), what)
         for paper, folder in paper_names().items()

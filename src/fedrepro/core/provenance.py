@@ -108,9 +108,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the keys of `origin` and more; `behind` lists the origins of `inputs`, the
-    provenances of files that it was computed from, if they differ. `specs` are its components (data
-    set, method, …), `parts` further keys and values.
+    The result has the keys of `origin` and more. `inputs` are the provenances of files that the new
+    one was computed from; `behind` lists their origins that differ from this process's. `specs` are
+    its components (data set, method, …), `parts` further keys and values.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)

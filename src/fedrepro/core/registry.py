@@ -222,7 +222,7 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def spec_of_entry(kind: str, entry: Mapping[str, Any], where: str = "") -> Spec:
-    """Return the component of a dict as `Spec.entry` writes it; `where` begins errors."""
+    """Return the component that a dict from `Spec.entry` describes; errors begin with `where`."""
     component = component_called(kind, entry["name"], where)
     make = component.listing if PAIRED in entry else component.spec
     return make({key: v for key, v in entry.items() if key not in ("name", PAIRED)}, where)

@@ -30,7 +30,7 @@ class RngKey:
     """The key of random numbers: equal keys draw equal numbers, whatever was drawn before.
 
     round: the communication round, -1 without rounds. epoch: the epoch of local training, else -1.
-    call: the number of a client's training in a round, which would else draw equal minibatches.
+    call: how often the client has trained in this round before, so that it draws other minibatches.
     """
 
     seed: int
@@ -48,8 +48,9 @@ class RngKey:
     def clock(self) -> str:
         """Return the key's time as text: "epoch" without rounds, else "round" or "round/epoch".
 
-        ";call" follows where a client trains again. Epoch 0, left out, of round r equals epoch r
-        without rounds, so that methods are compared on common random numbers.
+        ";call" follows where a client trains again. Epoch 0 of a round is left out: so round r
+        begins with the random numbers of epoch r of training without rounds, and methods are
+        compared on equal ones.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

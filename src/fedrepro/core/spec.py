@@ -84,7 +84,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], *folders: str) -> None:
-        """Raise FedreproError if a user's component read a file outside `folders` undeclared."""
+        """Raise if a user component read any of `files` outside `folders` without declaring it."""
         path = next((file for file in files if not opened_within(file, *folders)), "")
         own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
         if path and own and "reads" not in self.meta:
@@ -98,8 +98,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.
 
-        A list for a single value lists values to try. Raises FedreproError, which begins with
-        `where`, for values that do not fit.
+        A list, for a parameter that takes one value, holds values to try. Raises FedreproError,
+        which begins with `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -198,7 +198,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return values to write to files, without newer parameters at their defaults."""
+        """Return values for files, without defaults of parameters newer than recorded results."""
         return {
             key: self.values[key]
             for key, param in self.component.params.items()

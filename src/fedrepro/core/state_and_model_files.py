@@ -107,7 +107,7 @@ def from_plain(data: Any) -> Any:
 
 
 def _alike(value: Mapping[Any, Any]) -> bool:
-    """Return whether all values, such as clients' states, are dicts of arrays of equal forms."""
+    """Return whether all values (clients' states) are dicts of arrays of equal types and shapes."""
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
         for arrays in value.values()
@@ -194,8 +194,9 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
-    All but `tensors`, float32 (models, *shape) by name, have an item for each model; `examples` are
-    numbers of training examples, and `epochs` those of training that stops early.
+    `tensors` are weights, float32 (models, *shape), by name. All other arguments have an item for
+    each model: `examples`, its number of training examples, and `epochs`, its number of epochs if
+    training stops early.
     """
     import pyarrow as pa
 

@@ -180,7 +180,7 @@ def build_partition(
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
     proportion to training examples, by class, or by natural group. The metadata has each trial's
-    `noise`. A `population` has no rows.
+    `noise`. Clients of a `population`, which generates their examples, have no rows.
     """
     import pyarrow as pa
 
@@ -243,7 +243,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise for other trials."""
+    """Read each client's examples in a trial from a partition's file; raise if that lacks it."""
     import pyarrow.compute as pc
 
     table = artifacts.read_table(path, KIND)
@@ -300,7 +300,7 @@ def labels_of(prepared: Prepared, split: str) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition's owners have a wrong shape or range, or `split` and `again` differ."""
+    """Raise if owners in `split` are invalid, a client is empty, or `again`, a redraw, differs."""
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)

@@ -241,7 +241,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the content of dataset.json in a folder; raise if for another version or folder."""
+    """Return the content of a folder's dataset.json; raise for another schema, or a moved file."""
     path = folder / "dataset.json"
     info: dict[str, Any] = artifacts.read_json(path, {"counts": dict}, folder)
     if (found := info.get("schema")) != artifacts.SCHEMA_VERSION:
@@ -258,7 +258,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw at most 10,000 training inputs of `other`, of this `shape`: float32 (n, D)."""
+    """Draw at most 10,000 training inputs of `other`, float32 (n, D); raise if not of `shape`."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"

@@ -38,9 +38,10 @@ class OwnExamples:
 
 
 def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamples:
-    """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
+    """Read examples from a csv with a header: classes in column `label`, inputs in all others.
 
-    A class is a whole number or a text; with `labelled` False the column may be missing.
+    Inputs are numbers; a class is a whole number or a text. If `labelled` is False the column of
+    classes may be missing.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):

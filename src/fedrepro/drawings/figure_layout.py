@@ -1,7 +1,7 @@
 """Draw what all figures share: lines from numbers, axes, headings, legends and image files.
 
-Only matplotlib's objects are used, with its own defaults and `style.RULES`, so that neither a
-user's matplotlibrc nor a display changes a figure.
+Figures are made from matplotlib's classes, without pyplot, with the library's own defaults and
+`style.RULES`, so that neither a user's matplotlibrc nor a display changes a figure.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class Line:
 
 
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
-    """Return key, label and symbol of the parameter on a figure's x axis: one that varies, or any.
+    """Return key, label and symbol of the parameter on a figure's x axis.
 
-    If lists of layer widths differ in length, the axis is the number of layers.
+    It is the first swept parameter that varies, or the first if none does. If lists of layer widths
+    differ in length, the axis is the number of layers.
     """
     shown = planned(exhibit)
     key = (shown.varied or shown.axis)[0]
@@ -117,8 +118,9 @@ def close_up(
 ) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    A method over 0.15 below the best one does not widen it, or `at_end` of rounds one over 0.2. A
-    reference (a bound, unranked) is in it if at most 0.05 below the other methods.
+    A method that is anywhere over 0.15 below the best one does not widen the range. If `at_end`,
+    only last accuracies count, and 0.2 replaces 0.15. A bound, such as pooled training, widens the
+    range downwards if it is at most 0.05 below the other methods.
     """
     means = {label: np.array(line.mean) for label, line in accuracy.items()}
     high = max((mean[np.isfinite(mean)].max(initial=0.0) for mean in means.values()), default=1.0)
@@ -265,8 +267,9 @@ def sheet(
     """Make a figure with headings, axes in rows and columns, and a legend.
 
     The legend has all methods in two rows or more, or `look`, styles by name, in one row or more.
-    `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
-    for two rows; other legends change them. `sides` are lengths for `grid_of` (axes).
+    `height` and `bottom` (the space below the axes) are inches for a legend of two rows, to which
+    more rows add. `foot` is inches from the lower edge to the legend. `sides` are lengths for
+    `grid_of` (axes).
     """
     from matplotlib.lines import Line2D
 

@@ -117,7 +117,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe edges, nodes' weights in the average that is reached, and how slowly it is."""
+        """Describe edges, nodes' weights in the limit of averaging, and how slow averaging is."""
         weights, limit = self.weights, mixing.stationary(self.weights)
         edges = int((weights > 0).sum() - (np.diag(weights) > 0).sum())
         speeds = mixing.second_modulus(weights), mixing.mixing_sum(weights)

@@ -147,8 +147,9 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
     """Return {label of a method: its line style} for one figure; no two styles are equal.
 
     The first line of each method in `measures` has one style in every figure. A line of results at
-    one graph node has the style of that node. Further lines of a method have styles reserved for
-    that, chosen by their labels; if the colour is taken, the farthest from the others.
+    one graph node has the style of that node. Further lines of a method have styles from a reserved
+    list, chosen by their labels. If the colour is in the figure already, the line gets the reserved
+    style whose colour is farthest from all colours in the figure.
     """
     by_label: dict[str, LineStyle] = {}
     for measure in measures:

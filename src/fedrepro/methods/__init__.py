@@ -1,4 +1,4 @@
-"""Methods: from clients' models, or clients in rounds, to predictions.
+"""Methods: they make predictions from clients' models, or train with clients in rounds.
 
-Files are found on import.
+All modules of this folder without a leading underscore are imported when a method is needed.
 """

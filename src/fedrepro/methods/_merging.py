@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete merged tensors by the mean of all others by `share` (J,): float32 (1, *shape)."""
+    """Return `made` with means, by `share` (J,), of tensors that it lacks: float32 (1, *shape)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:

@@ -1,10 +1,10 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, gradients, moments.
 
-Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
-(`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a product too,
-and so is that by the inputs, with the kernel turned by 180°. Below max pooling three errors in four
-are zero. Where input channels fill whole vectors, both gradients are products of the nonzero errors
-alone, with the same bits.
+Images lie as (H, W, C) with zeros around, so that a convolution is one matrix product over
+positions (`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a
+product too, and so is its gradient by the inputs, with the kernel turned by 180°. Below max pooling
+three errors in four are zero. A pooled layer whose input channels fill whole vector registers is
+LISTED: both gradients are computed from a list of the nonzero errors alone, with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
 padded to whole vectors. Functions share arguments: convs is the layout (`Convolutions`), c a
@@ -51,8 +51,8 @@ def lay_image(
 ) -> None:
     """Copy an image, (C, H, W) flat, to input b of the lowest layer, as (H, W, C) inside zeros.
 
-    `scale` is (divisor of pixels, its inverse), `move` (whether to mirror, rows down and columns
-    right to where it is cropped).
+    `scale` is (divisor of pixels, its inverse). `move` is (whether to mirror the crop, rows and
+    columns by which it begins down and right of the image's corner); pixels outside are zero.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -70,9 +70,10 @@ def lay_image(
 
 @inner
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
-    """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
+    """Run `rows` examples through all convolutions; write outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in room.images. Image follows image, so that maps stay in the cache.
+    The inputs are in room.images. An image passes all layers before the next one, so that its
+    activations stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -159,7 +160,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernel gradients of LISTED layers to room.turned, or the other way if `back`."""
+    """Copy LISTED layers' kernel gradients, transposed, to room.turned; if `back`, from there."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -174,9 +175,9 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List a pooled layer's nonzero errors, of its linear outputs, in room.errors.
+    """List the nonzero errors of a layer's outputs before ReLU and pooling, in room.errors.
 
-    room.lower has those of pooled outputs, room.chosen[noted:] the positions of maxima.
+    Errors of the pooled outputs are in room.lower, the positions of maxima in room.chosen[noted:].
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -229,8 +230,9 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
-    A kernel is turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
-    · input channels), if errors are added window by window (ADDED) or nonzero ones listed (LISTED).
+    Layers that add up errors of windows (ADDED) or list nonzero errors (LISTED) get their kernels
+    transposed, (channels, k · k · input channels), others turned by 180°, (k · k · channels, input
+    channels).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -250,7 +252,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy gradients by the last outputs of one example, errors[first::step], to room.lower."""
+    """Copy one example's errors of the last layer's outputs, errors[first::step], to room.lower."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[f.CHANNELS], row_of(top[f.CHANNELS])
     for place in range(gives(top) // stride):
@@ -261,9 +263,10 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate room.lower through a layer's pooling or ReLU to room.upper, for example b.
+    """Backpropagate errors through a layer's pooling and ReLU, from room.lower to room.upper.
 
-    Without pooling, errors are 0 where outputs are: x for the last layer, room.images for others.
+    `b` is the example. Without pooling, the error becomes 0 where the output is 0. Outputs of the
+    last layer are in x, those of others in room.images.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
@@ -386,9 +389,10 @@ def add_moments(
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    The inputs of number `layer` are in `room`, since `predict`, for `rows` examples; a window has K
-    = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C
-    numbers, padded to `width`; last the sum of all windows. `scratch` is equally large work space.
+    `predict` has left the inputs of layer number `layer` in `room`, for `rows` examples. A window a
+    has K = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat: the K rows of a aᵀ, each in
+    k parts of k · C numbers padded to `width`, then the sum of all windows. `scratch` is equally
+    large work space.
     """
     before = flush()
     c = convs.layers[layer]
@@ -417,10 +421,11 @@ def add_errors(
 ) -> None:  # fmt: skip
     """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
 
-    `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
-    one position. If `squares` is empty, g gᵀ is summed in `factors`, float64: a matrix (channels,
-    channels) of each layer, rows padded, beginning at starts (L + 1,). Else squared gradients of
-    kernels and biases are summed in `squares`, float64. `scratch` is work space of the sums' size.
+    `errors` (N, H · W · C) are gradients by the last layer's outputs x, g those by any layer's
+    outputs before ReLU, at one position. If `squares` is empty, g gᵀ is summed in `factors`,
+    float64: for each layer l a matrix (channels, channels), rows padded, which begins at starts[l].
+    Else each example's squared gradients by kernels and biases are summed in `squares`, float64.
+    `scratch` is work space of the size of the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)

@@ -1,9 +1,10 @@
-"""An embedding and LSTM layers in compiled code, and `forward_body` of these or convolutions.
+"""An embedding and LSTM layers in compiled code; functions that run these or convolutions.
 
-States lie (T, B, units), so that one product of T · B rows does what all time steps share. A model
-has the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units)
-and bias; gates are in the order of PyTorch: input, forget, cell, output. Arguments are shared: flat
-arrays weights and gradient (a model and its gradient), the number of examples rows, buffers room.
+States lie as (T, B, units), so that all T time steps share one matrix product of T · B rows where
+they do not depend on each other. A model has the table of embeddings (codes, size), and of each
+layer weight (inputs, 4 units), recurrent (units, 4 units) and bias; gates are in the order of
+PyTorch: input, forget, cell, output. Functions share arguments: flat arrays weights and gradient (a
+model and its gradient), the number of examples rows, buffers room.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace gates at time step t of a layer, from row `layer`, by gradients of linear parts."""
+    """Replace a layer's gates at step t by pre-activation gradients; `layer` is its first row."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """How the tensors of a layer form a matrix (inputs [+ 1 for the bias], outputs).
+    """The arrangement of a layer's tensors as a matrix (inputs [+ 1 for the bias], outputs).
 
     weight, bias: names of the tensors. kernel: (channels in, height, width) of a convolution, else
     None. turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
-    places: positions of the kernel in an image, or vectors per example.
+    places: how many vectors of one example are multiplied by the matrix, such as the positions of a
+    kernel in an image.
     """
 
     weight: str
@@ -69,7 +70,7 @@ class LayerMatrix:
 
 
 def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict[str, np.ndarray]:
-    """Convert layers' matrices (by `key`, some or all) to tensors (*shape) by name (weight0)."""
+    """Convert matrices of some or all layers, by the layers' keys, to tensors (*shape) by name."""
     made: dict[str, np.ndarray] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -80,9 +81,9 @@ def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
     """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
-    Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls,
-    without convolutions of several groups. FedreproError says that a network has other layers, such
-    as recurrent ones.
+    Of a `torch.nn.Module` these are the `Linear` and `Conv2d` submodules, in the order of calls;
+    convolutions of several groups and other layers with weights are left out. Raises FedreproError
+    if a network of this package has other layers with weights, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)

@@ -165,7 +165,7 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map x with the means of the weights; compiled steps alone train."""
+        """Apply the layer with the means of its weights; only compiled steps train, with draws."""
         return Affine(self.units).forward(tensors, x, run)
 
 
@@ -240,7 +240,7 @@ class MaxPool(Plain):
 
 @dataclass(frozen=True)
 class Embedding:
-    """An embedding: a vector per code; inputs are codes 0 … codes-1 kept as floats, (B, T)."""
+    """An embedding of letters, a vector per code 0 … codes-1; inputs (B, T) are codes as floats."""
 
     codes: int
     size: int

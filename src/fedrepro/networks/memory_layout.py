@@ -1,4 +1,4 @@
-"""Parts of a network for compiled code, their layout and buffers, outputs below affine maps."""
+"""Networks for compiled code: memory layout, buffers, and outputs of convolutions or LSTMs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Return a network's layers for compiled code, dropout or not; None if it cannot run them."""
+    """Return the layers for compiled code, dropout left out; None if it cannot run the network."""
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
@@ -108,9 +108,9 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Rows of a tensor are padded to whole vector registers. `turned` has, for tensors whose axes lie
-    in another order in memory, (shape, order of its axes); in this shape an axis of length a·b may
-    be split into two, a and b.
+    `shapes` are those of the tensors, by name. Rows of a tensor are padded to whole vector
+    registers. `turned` has {name: (shape, order of the axes in memory)} of tensors whose axes are
+    reordered; this shape may split an axis of length a · b into two, a and b.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], turned: Turned) -> None:

@@ -54,7 +54,8 @@ PREDICTION_ROWS = 2500
 class Network:
     """A neural network without weights: layers that compute many models at once.
 
-    shape: of one input. kind: such as "dense". prior_sd: of variational weights' prior, mean 0.
+    shape: of one input. kind: the sort of its layers, such as "dense". prior_sd: the standard
+    deviation of the normal prior, with mean 0, of the weights of variational layers.
     """
 
     shape: Shape
@@ -64,7 +65,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return (layer, input shape, {"weight": "weight0", …}, tensors' names) of each layer."""
+        """Return (layer, input shape, names of tensors as {"weight": "weight0"}) of each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -142,7 +143,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Arrays) -> Network:
-        """Resize layers to the widths of `tensors` (m, *shape); raise FedreproError if none fit."""
+        """Return a copy as wide as `tensors` (m, *shape); raise if their other sizes do not fit."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -280,9 +281,10 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network: hidden layers, and the output layer with dropout before it (weight0, bias0).
+    """Split a network in two: its hidden layers, and its output layer with dropout before it.
 
-    FedreproError says that the network does not end in a fully connected layer.
+    Tensors of the second are weight0 and bias0. Raises FedreproError if the last layer is not fully
+    connected, or predicts every character of a text.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         said = f"the last layer of this {network.kind} network is not an affine map"

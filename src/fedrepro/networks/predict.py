@@ -38,7 +38,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Build a network, cached; `component` is a key of the cache as its file may have changed."""
+    """Build a network, cached by model and by `component`, which changes when its file does."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 

@@ -1,7 +1,8 @@
-"""State dicts of plain PyTorch modules, read as networks of this package and written from them.
+"""State dicts of plain PyTorch modules: converted to networks of this package, and back.
 
-Without a named network fully connected layers are assumed, as PyTorch keeps them: weights are
-(out, in), layers in the order of creation, with ReLU between. A module says which tensors it has.
+If a user names no model, fully connected layers are assumed, as PyTorch keeps them: weights are
+(out, in), layers in the order of creation, with ReLU between. A model that is a `torch.nn.Module`
+is created, to learn which tensors it has.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def stack(
     """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
     `models` are the clients' modules, one for all or one for each, which need the `shape` of one
-    example; by default fully connected networks with ReLU, whose hidden widths may differ. `names`
-    are for errors.
+    example; by default fully connected networks with ReLU, whose hidden widths may differ. Errors
+    call the state dicts by `names`.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     for key in CHECKPOINT:
@@ -101,7 +102,7 @@ def stack(
 
 
 def _padded(arrays: Sequence[Any]) -> np.ndarray:
-    """Stack arrays; smaller ones get zeros, as of hidden units that change no prediction."""
+    """Stack arrays, smaller ones padded with zeros: weights of units that change no prediction."""
     most = np.max([array.shape for array in arrays], axis=0)
     more = [most - array.shape for array in arrays]
     return np.stack([np.pad(v, [(0, n) for n in m]) for v, m in zip(arrays, more, strict=True)])
@@ -115,9 +116,9 @@ def unstack(
 ) -> list[dict[str, Any]]:
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
-    Layers are called `layers`, or as in an `nn.Sequential` if they are not as many. `widths` are
-    each network's hidden units, if these vary. FedreproError says that `model` has a layer that
-    cannot be written.
+    Layers get the names `layers`; by default, or if the model has more or fewer, they are numbered
+    as in an `nn.Sequential` with ReLU between. `widths` are each network's numbers of hidden units,
+    if these vary. Raises FedreproError if `model` has a layer that cannot be written.
     """
     import torch
 
@@ -175,7 +176,7 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert a tensor or array to float32, or raise FedreproError: numbers must be finite."""
+    """Convert value `key` of state dict `where` to float32; raise unless it has finite floats."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float().numpy() if value.is_floating_point() else value.numpy()

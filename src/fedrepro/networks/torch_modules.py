@@ -1,7 +1,8 @@
 """Any `torch.nn.Module` as a network.
 
-One model is computed after another, so networks of this package's layers are faster. Products are
-PyTorch's own, so bytes are those of one machine: origins say so (`core/provenance.py`).
+One model is computed after another, so networks of this package's layers are faster. Matrix
+products are PyTorch's own, so results are equal byte by byte on one machine only; the provenance of
+results notes this (`core/provenance.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Return a `torch.nn.Module`, after a trial, as a network, or raise FedreproError."""
+    """Create the `torch.nn.Module` of `model` and try it; return it as a network, or raise."""
     import torch
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
@@ -71,7 +72,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True)
 class OwnModule(Plain):
-    """The only layer of a `ModuleNetwork`; all its outputs have `held` numbers for an example."""
+    """The only layer of a `ModuleNetwork`; all its parts output `held` numbers for an example."""
 
     classes: int
     held: int

@@ -26,7 +26,7 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Return in words the `needs` (of `api.NEEDS`) of a method, and what else clients send."""
+    """Write a method's `needs` (keys of `api.NEEDS`) in words, and `sends`, what clients send."""
     parts = dict.fromkeys(SEEN.get(need, "") for need in sorted(needs))
     return "; ".join(filter(None, [*parts, sends])) or "weights only"
 

@@ -1,10 +1,10 @@
 """Describe figures and tables as json, and read and write their files, held together by checksums.
 
-`<name>.json` has a figure's configuration, the origin of its numbers, and checksums of all files,
-so that csv files stay plain, and website, record and comparisons need no plan. Nothing in it
-depends on the time of day. The record in the repository keeps the numbers and one picture; its json
-also says under `run` where and how long they were computed, and under `blank` which tables have a
-heading and no row.
+`<name>.json` has a figure's configuration, the origin of its numbers, and checksums of all its
+files. So csv files stay plain, and whoever reads results need not plan the jobs behind them.
+Nothing in it depends on the time of day. The record, results kept in the repository, has the
+numbers and one picture of each figure; its json also says under `run` where and how long they were
+computed, and under `blank` which tables have a heading and no row.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class ExhibitFiles:
     """The files of one figure or table, with their checksums.
 
     base: their common path without suffix. about: the content of its json. run: where and how long
-    it was computed, if they are of the record, or empty.
+    it was computed, if the files are of the record (results kept in the repository); else empty.
     """
 
     base: str
@@ -265,7 +265,7 @@ def write_files(
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the files of the figure or table `key` in `folder`, the results of one `scale`.
+    """Open the files of the figure or table `key` in `folder`, at a `scale`: tiny, quick or paper.
 
     Raise FedreproError if its json is missing, damaged, of an older version or of another figure.
     """
@@ -299,7 +299,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the figure or table `key` of the record; raise FedreproError if a file was changed."""
+    """Open figure or table `key` of the record (results kept in git); raise if it was changed."""
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)

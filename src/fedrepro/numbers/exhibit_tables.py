@@ -1,9 +1,10 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
-`numbers` has a row per combination of swept parameters, method, metric and split, `choice` per
-combination of parameter values that was tried: what selected one, and its results. One is selected
-by a mean over trials, never by test data: a `SelectionRule` declares whether of a metric at the
-end, over the second half of all rounds, or in the last round where all compete (`race`).
+`numbers` has a row per combination of swept parameters, method, metric and split. `choice` has a
+row per combination of parameter values that was tried: the number by which one is selected, and
+test results. The best mean over trials is selected, never by test data. A `SelectionRule` declares
+the metric, and whether it is taken at the end, over the second half of all rounds, or in the last
+round where all compete (successive halving, `race`).
 """
 
 from __future__ import annotations
@@ -388,9 +389,9 @@ def in_each_trial(
 ) -> tuple[list[int], np.ndarray]:
     """Select parameter values in each trial by validation accuracy, not once for all trials.
 
-    `tried` are a method's rows of a .choice.csv. Of `scenarios`, accuracies of every trial in each
-    scenario that the method ran in, the one whose means are those of `tried` is used; FedreproError
-    is raised if there is none. Return (indices in `tried` of the selected rows, their test
+    `tried` are a method's rows of a .choice.csv. `scenarios` are accuracies from `of_settings`; the
+    scenario whose means over trials are those of `tried` is used, and FedreproError is raised if
+    there is none. Return, per trial, (indices in `tried` of the selected rows, their test
     accuracies, float64 (T,)).
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)

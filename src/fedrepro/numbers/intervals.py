@@ -101,11 +101,11 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has the gain minus each rival, (trials, rivals), per point. The larger of two valid
-    limits is returned. One is the mean over points of the lowest limit against any rival. For the
-    other, each point's lowest mean against a rival, less the half width of this rival minus the one
-    that measured best, is averaged, and the half width of the mean against the best ones
-    subtracted.
+    `above` has, per point, the gain minus each rival, (trials, rivals). The larger of two valid
+    limits is returned. The first is the mean over points of the lowest limit against any rival. For
+    the second, b is the rival that measured best at a point, and d the least, over rivals r, of the
+    mean of gain - r less the half width of b - r. The limit is the mean of d over points, less the
+    half width of the mean over points of gain - b.
     """
     lowest = [(exact_means(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:

@@ -1,4 +1,4 @@
-"""Compute a leaderboard from those of its tables that are there: scores, ranks, costs, tables."""
+"""Compute a leaderboard (scores, ranks, costs, as data frames) from those tables that are drawn."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ class BoardScenario:
 class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy: on test examples, (T,) over trials. tried: from how many `setting` was selected.
-    in_each_trial: accuracy with values selected in every trial. ends: of the values' grids.
+    accuracy: on test examples, (T,) over trials. setting: the selected parameter values, of `tried`
+    combinations. in_each_trial: accuracy, (T,), if each trial selects its own. ends: per selection,
+    whether values are the least or largest tried.
     """
 
     accuracy: np.ndarray
@@ -87,8 +88,9 @@ class MethodResult(NamedTuple):
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class. sees, sends: what it needs of clients. chosen_by: the rule that selects its
-    parameter values. computed: HERE, or if submitted VERIFIED (with equal bytes here) or REPORTED.
+    kind: its class, of CLASSES. sees: the information on clients that it needs. sends: what else
+    clients send. chosen_by: the rule that selects its parameter values. computed: HERE, or for a
+    submitted method VERIFIED (equal bytes were computed here) or REPORTED (they were not).
     """
 
     label: str
@@ -101,7 +103,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """Results of a leaderboard, by scenario and label; `methods` is by (first weights, label)."""
+    """Results of a leaderboard by scenario and label of method; `methods` by (starts, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -143,10 +145,11 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
+    """A row of a leaderboard: a method on one data set or all; `starts` as of BoardScenario.
 
     drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
-    unranked_reason: empty if ranked. scenes: scenarios of the score. runs, failed: how many trials.
+    unranked_reason: why it has no rank, or "". scenes: the scenarios that its score is a mean of.
+    runs: the number of trials in all scenarios. failed: how many of them failed.
     """
 
     method: Method
@@ -243,7 +246,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
-    """Return a method's class by its entry in an exhibit's json, with needs, and its costs."""
+    """Return a method's class, of CLASSES, by its entry in an exhibit's json, and its costs."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -254,7 +257,7 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute a leaderboard's rows: by first weights, data set, class of method, and group."""
+    """Compute a leaderboard's rows, ordered by `starts`, data set, class of method, and group."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]
@@ -386,9 +389,10 @@ def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, flo
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
-    Bytes are in units of one upload of all clients' models. To select, the server sends all clients
-    all candidates (of an ensemble, its networks once) and gets accuracies in one more exchange;
-    several exchanges are repeated per candidate. To find the best client all models go to all.
+    Bytes are in units of one upload of all clients' models. To select, the server sends one model
+    per candidate (of an ensemble, its networks once) to all clients, and gets accuracies in one
+    more exchange; a method of several exchanges is repeated for each candidate. To find the best
+    client, the models of all clients go to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs

@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: averaged over weights drawn with random key `place`."""
+    """The draws of weights, by random key `place`, over which a variational network averages."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -45,7 +45,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return bool (N, predictions): which are right; NaN (N, 1) if weights are not finite."""
+    """Return bool (examples, predictions of each): which are right; NaN for weights not finite."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -157,7 +157,7 @@ def communication(rounds: int, sent: Traffic) -> list[Number]:
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return class scores (n, K) averaged over weights drawn from `belief`, and labels (n,)."""
+    """Return scores (n, K) averaged over weights by `belief` (means, spreads), and labels (n,)."""
     scores = predict_belief(network, belief, split.examples, samples, rng)
     return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 
@@ -218,7 +218,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (node, "weight", "mean" or "spread") of the first weight not finite, or None."""
+    """Return (node, kind) of a value not finite, of kind "weight", "mean" or "spread"; or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

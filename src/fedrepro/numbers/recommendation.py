@@ -63,11 +63,12 @@ class Situation:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    board: the leaderboard's key. doublings: the `distance` of these scenarios from the federation,
-    in powers of two. methods: by name, those of each class that were run in all scenarios and that
-    no test separates from its best, then the baselines LINES: columns of the leaderboard, mean
-    `score` with its 95 % interval (`low`, `high`), `accuracies`, and whether it is `chosen`.
-    remark: a sentence on the best client, if no single model is above it by more than chance.
+    board: the leaderboard's key. doublings: the `distance` of these scenarios from the federation.
+    methods: a row per method that ran in all these scenarios, by name: of each class the best and
+    all that no test separates from it (`chosen`), then other baselines of LINES. The columns are
+    the leaderboard's, the mean `score` with its 95 % interval (`low`, `high`), and mean
+    `accuracies` by scenario. remark: a sentence on the best client, if no single model is above it
+    by more than chance.
     """
 
     board: str

@@ -50,7 +50,7 @@ def results(
     equal bytes, or why not. `attrs["notes"]` says which figures cannot be read.
 
     `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
-    or name; rows on costs have every `split`.
+    or name; `split` also keeps rows without a split, such as costs.
 
     Raises:
         FedreproError: nothing drawn is what is asked for.

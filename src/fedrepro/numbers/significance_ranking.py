@@ -199,7 +199,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return {method: group, from 1}: the best one without a group and all like it, repeatedly.
+    """Return {method: group, from 1}: the best method left, and all like it, form the next group.
 
     `best` lists methods from the best; `apart`, bool (M, M), says which pairs differ.
     """

@@ -142,7 +142,7 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of all exhibits of a scale, mistaken ones too."""
+        """Return names, as figure-2a, of exhibits at a scale (tiny, …), mistaken ones included."""
         found = []
         for name in self.exhibits:
             own: Any = self.written(name, scale).get("scales")

@@ -1,9 +1,10 @@
 """One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
-At each point of a sweep of parameters several methods are evaluated on equal data, models and
-training. As means over different trials do not compare, all methods of a point have equally many,
-or the exhibit has `paired: true`: a method with fewer trials is then shown as another's mean over
-all trials plus the mean difference in shared ones.
+A scale is a size of experiments: tiny, quick or paper. At each point of a sweep of parameters
+several methods are evaluated on equal data, models and training. As means over different trials do
+not compare, all methods of a point have equally many, or the exhibit has `paired: true`: a method
+with fewer trials is then shown as another's mean over all trials plus the mean difference in shared
+ones.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Point:
 
     values: values of the swept parameters. measures: the methods. trials: their numbers of trials,
     by label. case: the scenario's key in the configuration, where a figure compares several. runs:
-    what computes the results of a (label, setting).
+    by (method's label, setting of its parameters), the `Run` that computes the results.
     """
 
     values: Mapping[str, Any]

@@ -134,7 +134,7 @@ class ExhibitMethod:
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Return a method and changes of training that have lists of the values of `group`."""
+    """Return a method and changes of training that list all values of the settings in `group`."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
@@ -244,7 +244,7 @@ def _exhibit_method(
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule selects a setting, or `show` names what `listed` lacks."""
+    """Raise FedreproError if no rule fits, or `show` has a parameter not swept nor `listed`."""
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}

@@ -32,7 +32,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is in `names()`; its error `sentence` has them at {}."""
+    """Return a pydantic check that a text is in `names()`; they fill {} in its error `sentence`."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -72,9 +72,9 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv needs rows of single rounds. of_rounds: costs per round to keep
-    there, such as "bytes_up". shows_pairs: whether methods may have fewer trials than others.
-    suffix: of the file that people look at.
+    by_rounds: whether the csv needs rows of single rounds. of_rounds: costs that these rows keep,
+    such as "bytes_up". shows_pairs: whether methods may have fewer trials than others. suffix: the
+    ending of the file that people look at.
     """
 
     name: ClassVar[str]

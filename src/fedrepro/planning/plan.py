@@ -44,8 +44,9 @@ class Plan:
 
     broken: errors of exhibits that cannot be planned, by paper/name; such an exhibit is left out,
     and access to it raises the error. mistaken: errors of whole definition files, by paper.
-    without: why a method of `also` does not fit an exhibit, by paper/name and label. made: by
-    folder of results, a function that creates the job that writes it.
+    without: why a method that the configuration adds to all exhibits of a paper (`also`) does not
+    fit one of them, by (paper/name, label). made: by folder of results, a function that creates the
+    job that writes it.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:

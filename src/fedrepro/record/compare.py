@@ -22,9 +22,10 @@ class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
-    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, the
-    difference in combined standard errors; `where`, method and swept parameters in words. A number
-    that is missing or unknown is nan. notes: sentences on causes of differences other than chance.
+    and `recorded`; the parameter values that were selected, `setting` and `recorded_setting`;
+    `difference` of the means; `errors`, the difference in combined standard errors; `where`, method
+    and swept parameters in words. A number that is missing or unknown is nan. same_bytes: whether
+    the csv files are equal. notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
@@ -36,8 +37,8 @@ class Comparison:
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
     """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
 
-    `reports` is the folder of the user's results, `recorded` that of kept ones. It raises if one
-    side lacks the key, or its record is incomplete or was altered.
+    `reports` is the folder of the user's results, `recorded` that of kept ones. FedreproError is
+    raised if one of the folders lacks the key, or its files are incomplete or were altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:

@@ -87,7 +87,7 @@ def read_drawn(
     """Read and check the files to keep of a figure or table; return its json, {suffix: bytes}.
 
     `key` is paper/name below `<source>/<scale>`. The json has run times, machines, and the text of
-    csv files that have no rows. It appends to `warnings`.
+    csv files that have no rows. Doubts on source code and run times are appended to `warnings`.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
@@ -133,12 +133,12 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
+    """Return those tables (paper/name) of leaderboard `version` whose files are in `reports`."""
     return [k for k in file.parts(version, scale) if Path(f"{reports / k}.json").exists()]
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of methods that others submitted to a leaderboard, with results."""
+    """Return the folder of methods that others submitted to the leaderboard `paper`/`version`."""
     return reports / paper / f"{version}.entries"
 
 
@@ -155,8 +155,9 @@ def entries_in(
 ) -> list[tuple[str, ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
-    A submission is verified if its folder has a verdict.json of a check, else it is reported; it
-    raises if one is damaged, or was changed after its verdict.
+    Returns pairs ("verified" or "reported", files of one table). A submission is verified if its
+    folder has a verdict.json, the outcome of a check. FedreproError is raised if a submission is
+    damaged, or was changed after its verdict.
     """
     from fedrepro.numbers.leaderboard import REPORTED, VERIFIED
 

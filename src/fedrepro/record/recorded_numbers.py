@@ -5,16 +5,17 @@ In a page such a number is a link to its file, and the link's title says which n
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
 The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
-`minus` or `over` (the quotient) between them; a part that one leaves out is that of the other. A
-metric is one such as `accuracy (train)`, by default test accuracy, or a column of a file without
-metrics. A method without a value in a column fits any value of it. In a printed.csv the number is
-the paper's. `percent` before the question multiplies the number by a hundred (shares are always in
-percent). `then` stands between two questions.
+`minus` or `over` (the quotient) between them; a METRIC left out in the second, or an `at …` left
+out in the first, is that of the other. METRIC is by default test accuracy; others are as `accuracy
+(train)`, or columns of a file without metrics. A row with an empty cell fits any value of that
+column. In a printed.csv the number is the paper's. `percent` before the question multiplies the
+number by a hundred (shares are always in percent). `then` stands between two questions.
 
-Where several rows fit, a word chooses among them: `least`, `most`, `range` (both ends) or `each`,
-in the file's order. `interval` is the mean over trials with its 95 % interval (in a claims.csv the
-recorded one, and its level), `trials` are one after another. The link's text has as many numbers as
-the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+Where several rows fit, a word before the question chooses: `least`, `most`, `range` (both ends) or
+`each`, in the file's order. `interval` is the mean over trials with its 95 % interval (in a
+claims.csv the recorded one, and its level), `trials` are one after another. The link's text has as
+many numbers as the answer, in its order, or the first ones of `trials` and `interval`, whose two
+ends may stand alone. Each number keeps how many decimals it has in the text.
 
 The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
 row may have a link of its own, to the file of its numbers; the text after `row` in its title is
@@ -198,7 +199,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
-    """Return the recorded results that one side of a question asks for, by its parts."""
+    """Return the recorded results that fit `side`: metric, method and other parts of a question."""
     path = record / asked.file
     path = path.with_name(f"{side['exhibit']}.csv") if side["exhibit"] else path
     if not path.exists():
@@ -238,7 +239,8 @@ def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> l
 def _fitting(asked: RecordQuery, rows: Sequence[Cells], text: str | None) -> Sequence[Cells]:
     """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
-    An empty cell fits any value. Rounds are left out unless `text` names one.
+    A row with an empty cell fits any value of the column. Rows of single rounds are left out unless
+    `text` names a round.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if ROUND not in cell:

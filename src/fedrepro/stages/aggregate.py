@@ -1,4 +1,4 @@
-"""Stage aggregate: run one-shot methods and controls with all parameter values; evaluate them."""
+"""Stage aggregate: run one-shot methods, and controls such as pooled training; evaluate results."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ PLAIN: Way = None, None
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    All its settings are evaluated, also after fine-tuning if the job asks; work that they share
-    counts fully for each. If the method's code raises an error, the only metric is `failed`.
+    Every combination of its parameter values (a setting) is evaluated, also after fine-tuning if
+    the job asks for that; costs of work that settings share count fully for each. If the method's
+    code raises an error, the only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -233,7 +234,7 @@ def numbers_of(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate models with `draws` of variational weights; add `cost` and clients' `epochs`."""
+    """Return metrics of models, their `cost` and `epochs`; variational ones predict by `draws`."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -262,7 +263,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return a method's exchanges and traffic with `further` messages; 0 if `kind` is a control."""
+    """Return (exchanges, 0 for a control; traffic) of a method, including `further` messages."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges

@@ -70,8 +70,8 @@ CONFUSION = ("trial", "setting", "belief", "client", "label", "predicted", "coun
 def run(job: Job, device: str = "cpu") -> None:
     """Run a method in rounds in every trial of a job; write metrics, times and the final models.
 
-    Parameter values with which the method's code raises an error stop, and have the metric
-    `failed`. A killed job continues from its checkpoints.
+    If the method's code raises an error with some parameter values, their run in that trial ends
+    and has the metric `failed`. A killed job continues from its checkpoints.
     """
     scenario, method, trials = job.scenario, job.specs["method"], job.trials
     assert trials is not None

@@ -64,9 +64,10 @@ LEADS_ON = (
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
-    Files are .csv; .choice.csv, the parameter values that were tried; .json, the origin; and
-    .metrics.parquet. A figure also has .svg and .png, a table .html and .printed.csv (the paper's
-    numbers). Pictures are made from the text of the csv, so it has every number that is shown.
+    Files are .csv, the means; .choice.csv, the parameter values that were tried; .json, from what
+    and how all was computed; and .metrics.parquet, the metrics by trial. A figure also has .svg and
+    .png, a table .html and .printed.csv (the paper's numbers). Pictures are made from the text of
+    the csv, so the csv has every number that they show.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}

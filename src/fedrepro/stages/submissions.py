@@ -92,7 +92,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of verifying a submitted method; `computed` of its `runs` were computed again."""
+    """The result of verifying a submission: `runs` in all, those `computed` again, differences."""
 
     runs: int
     computed: list[str]

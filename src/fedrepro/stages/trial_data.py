@@ -55,7 +55,7 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The data set and partition file of one scenario; `seed` is of all random numbers."""
+    """The data set, partition file and seed of a scenario (data, partition, network, training)."""
 
     scenario: Scenario
     prepared: Prepared
@@ -65,7 +65,7 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job reads, for `device`, which for "cuda" is a free GPU.
+        """Load the data set that a job reads, to use it on `device`; "cuda" stands for a free GPU.
 
         FedreproError is raised if data or partition were made for another scenario.
         """
@@ -190,7 +190,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return this trial's clients, to do what `method` declares; `trained` are their models."""
+        """Return clients that do only what `method` declares; their own models are `trained`."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),

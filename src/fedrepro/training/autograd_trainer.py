@@ -270,7 +270,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return a source of random numbers, of one model on a CPU, on a GPU of those after it too."""
+    """Return a source of random numbers: for `task` on a CPU, for its whole group on a GPU."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
 

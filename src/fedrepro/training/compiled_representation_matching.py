@@ -1,11 +1,12 @@
 """Representation matching of images in the compiled steps: maps f_j by transposed convolutions.
 
-Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
-convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero.
-Images lie as (H, W, C), with the edges that kernels reach over.
-`p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads,
-`mine` the activations of the network that trains, `room` the buffers. A `source` is where a map
-finds its input: (array, offset, offset of the pooling's choices in mine.chosen).
+This loss term trains maps f_j that predict the received network's activations from those of the
+network that trains. Three of four numbers of an unpooled image are zero, and more after a ReLU. So
+the transposed convolution adds a kernel, turned by 180°, to the output image only for numbers that
+are not zero. Images lie as (H, W, C), with the edges that kernels reach over. `p` is map f_j's row
+of `Maps.table`, `c` the record of the convolution whose output the map reads, `mine` the
+activations of the network that trains, `room` the buffers. A `source` is where a map finds its
+input: (array, offset, offset of the pooling's choices in mine.chosen).
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers for `maps`; `x` numbers are the inputs of the network's affine maps."""
+    """Allocate buffers for `maps`; `x` is the length of the buffer of the affine layers' inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -196,7 +197,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions, with `weights`, on the `rows` images of `mine`."""
+    """Run the received network's convolutions (`weights`) on the images of `mine`, into `room`."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -316,9 +317,10 @@ def lay_down(
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
-    """Replace a map's output, in room.image, by its gradient (output - target) · `each`.
+    """Add the bias to a map's output, in room.image; replace it by (output - target) · `each`.
 
-    `each` is a factor; the target is of example `b`. The gradient is zero at edges and where a ReLU
+    The result is the loss's gradient by the output; `each` is its constant factor, the target the
+    received network's activation for example `b`. The gradient is zero at edges and where a ReLU
     gave zero; it is added to room.summed, for the bias.
     """
     units = p[UNITS]

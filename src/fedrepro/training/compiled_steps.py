@@ -156,7 +156,7 @@ def affine(
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Zero units `hidden` (rows, m) whose integers `drawn` are not below `kept`; scale others."""
+    """Zero units `hidden` (rows, m) whose integer in `drawn` is ≥ kept · 2³²; scale up others."""
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -203,10 +203,10 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace a map's output `back` (rows, m) by its gradient, (back - theirs) · `each`.
+    """Replace output `back` (rows, m) of a matching map by the gradient (back - theirs) · `each`.
 
-    `theirs` has the received network's activations, `each` is a factor. If `hidden`, a ReLU follows
-    the map, and the gradient is 0 where the output is not positive.
+    `theirs` has the received network's activations, which the map predicts, `each` is a factor. If
+    `hidden`, a ReLU follows the map, and the gradient is 0 where the output is not positive.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)

@@ -112,7 +112,7 @@ class CompiledTrainer:
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers; return losses of all steps, and how many steps count."""
+        """Train the model in the buffers; return losses, and the step count by early stopping."""
         settings, loss_parts = self.procedure.settings, []
         stopping, descent, done = EarlyStopping(task, settings), self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
@@ -202,7 +202,7 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Return which activations matching compares, (source, target), and factors on the gaps."""
+        """Return pairs (source, target) of activations to match, and factors of their gradients."""
         images = (math.prod(shape) for _, shape, _ in self.layers.convolutions)
         sizes = [*images, *self.layers.sizes]
         for term in self.procedure.losses:

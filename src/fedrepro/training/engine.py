@@ -80,7 +80,7 @@ class Trained(Outcome):
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The sum of finite trained models, and of their weights: `tensors`, (1, *shape) by name."""
+    """The weighted sum of finite models, `tensors` (1, *shape), and the sum of weights `weight`."""
 
     tensors: dict[str, np.ndarray]
     weight: float
@@ -252,9 +252,9 @@ def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: b
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled steps train: with layers and terms that they have, on "cpu".
+    """Return whether compiled steps train: on "cpu", if they know all layers and loss terms.
 
-    Bayesian networks train in compiled steps, and so on the CPU, on every device.
+    Networks of Bayesian layers alone train in them, on the CPU, whatever `device` is.
     """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set for training: inputs (N, D), integers or floats; labels (N,) or shares (N, K).
+    """A data set for training: inputs (N, D), integers or floats, and targets.
 
-    `scale` is the divisor that brings inputs to [0, 1]. Inputs of integers stay on disk until a
-    minibatch reads them.
+    Targets are labels (N,) or class probabilities (N, K). `scale` is the divisor that brings inputs
+    to [0, 1]. Inputs of integers stay on disk until a minibatch reads them.
     """
 
     inputs: torch.Tensor
@@ -55,7 +55,7 @@ class Examples:
         return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return outputs (N, units) of layers `hidden` for all inputs, with the same targets."""
+        """Return a data set of outputs (N, units) of the layers `hidden`, with the same targets."""
         import torch
 
         from fedrepro.networks.predict import loaded

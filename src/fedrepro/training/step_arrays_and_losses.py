@@ -50,9 +50,10 @@ class Nothing(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The data set: inputs (N, D), uint8 or floating, and targets, labels (N,) or shares (N, K).
+    """The data set: inputs (N, D), uint8 or floating, and targets.
 
-    Networks get inputs times `inverse` = 1 / `scale`.
+    Targets are labels (N,) or class probabilities (N, K). Networks get inputs times `inverse` = 1 /
+    `scale`.
     """
 
     inputs: Array
@@ -78,15 +79,16 @@ class StepOrder(NamedTuple):
 
 
 class NetArrays(NamedTuple):
-    """A network's architecture: the body, then L affine maps.
+    """A network's architecture: the body (convolutions or LSTMs, if any), then L affine maps.
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps, activations (L,): where
-    each map begins among all weights, and its outputs among activations. rows: predictions of a
-    minibatch; each: predictions of an example. Representation matching has J maps f_j: pairs (J,
-    2), numbers of source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,),
-    factors in the gradient; given: the maps between images. kept: probability that dropout keeps a
-    unit. entropies: factors of the loss's entropy terms. tensors (T, 3): begin, rows and columns of
-    random weights; table: normal numbers. size: of the vector, or of the means in it. by: machine
+    each map begins among all weights, and its outputs among activations. rows, each: predictions of
+    a minibatch and of an example. Representation matching predicts the received network's
+    activations by maps f_j, between images by those in `given`, else by J here: pairs (J, 2),
+    numbers of source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,),
+    factors in the gradient. kept: probability that dropout keeps a unit. entropies: (coefficient,
+    least) of each entropy term. tensors (T, 3): begin, rows and columns of random weights; table:
+    normal numbers, to draw them. size: of the weights, or of the means of random ones. by: machine
     address of the function that multiplies matrices.
     """
 

@@ -135,7 +135,7 @@ class EarlyStopping:
         self.right, self.best, self.waited = 0, -1, 0
 
     def see(self, end: int, right: int) -> None:
-        """Count the predictions `right` since the last call, after `end` steps in all."""
+        """Count `right` more right predictions, made since the last call; `end` steps are done."""
         self.right += right
         if end % self.per_epoch == 0:
             self.waited = 0 if self.right > self.best else self.waited + 1

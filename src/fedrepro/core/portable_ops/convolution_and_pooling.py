@@ -1,12 +1,12 @@
 """Matrix products with windows of images, sparse products, and max pooling, in compiled code.
 
-Of `product_at` rows of the first factor begin at listed offsets in an array, and consist of
+In `product_at`, rows of the first factor begin at listed offsets in an array, and consist of
 stretches of adjacent numbers. A k × k window of an image stored as (H, W, C) is such a row: k
 stretches of k · C numbers. So a convolution needs no unfolded copy.
 
-Of `sparse_product` the first factor is mostly zeros; without them a chain of fused multiply-adds
-gives the same bits. `lay` adds products of numbers and rows of a matrix to a tile in registers,
-`lift` computes their gradients.
+In `sparse_product`, the first factor is mostly zeros, which are left out: a chain of fused
+multiply-adds gives the same bits without them. `lay` adds a weighted sum of rows of a matrix to a
+tile, a block in registers; `lift` computes the gradients of rows and weights.
 """
 
 from __future__ import annotations
@@ -313,8 +313,8 @@ def lift(
 
     `lay` has added amounts[m] times the row to an image at place seats[m], for m < `count`.
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
-    is added to the array `moved` at the offset of `laid`, that of amounts[m] to vector m of `sums`,
-    for `total`. `kind` is the tile's form.
+    is added to the array `moved` at the offset of `laid`. The gradient of amounts[m] is added to
+    vector m of `sums`, whose numbers `total` sums up later. `kind` is the tile's form.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)

@@ -155,7 +155,7 @@ WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 @inner
 def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Fill `out`, uint64 (n,), with random numbers number `first`, first + 1, … of a stream.
+    """Fill `out`, uint64 (n,), with the random numbers of a stream from position `first` on.
 
     The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
     piece, 0): one for each minibatch (`inside`) and part of it (`piece`).

@@ -89,7 +89,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing: `by_type`, which chooses functions by type, takes it for types without one."""
+    """Do nothing: a function that `by_type` may call for types of arguments that need no work."""
 
 
 class Code(NamedTuple):
@@ -290,7 +290,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write LLVM code that branches at run time: for rows = height, code by tile(height) runs."""
+    """Write an LLVM switch: for `rows` = h, one of `heights`, run the code that tile(h) writes."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:
@@ -390,7 +390,8 @@ def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any
 def call_address(code: Code, address: Any, *tuples: Any) -> None:
     """Write LLVM code that calls a compiled function by its memory address.
 
-    Items of the tuples become its arguments; an array and an offset that begin one, a pointer.
+    Items of the tuples become its arguments. Where a tuple begins with an array and an offset,
+    these two become one pointer.
     """
     builder, values = code.builder, []
     for kind, value in zip(code.kinds[1:], tuples, strict=True):

@@ -133,9 +133,9 @@ class AccuracyAndSize(Figured):
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line, str]]:
     """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns (labels, line, name), references (bounds) first; the name is "500" if the size is 500
-    everywhere, "50·J" if it is 50 J, else "same". A method that matches hidden units keeps its own
-    line, because its size is a result. Methods of size zero are left out.
+    Returns (labels, line, name), bounds such as pooled training first. The name says how large: it
+    is "500" if the size is 500 everywhere, "50·J" if it is 50 J, else "same". A method that matches
+    hidden units keeps its own line, as its size is a result. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     *_, symbol = layout.axis_of(exhibit)
@@ -332,7 +332,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
-    """Draw paths as lines, single sizes as points, bounds as levels; name what lies below."""
+    """Draw paths as lines, single sizes as points, bounds as levels; list methods below axes."""
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import ScaledTranslation

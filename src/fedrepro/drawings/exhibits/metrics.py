@@ -77,7 +77,7 @@ class Panel(checks.Strict):
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, layout.Line]:
         """Return {(scenario, label of a method): line of this panel}, in the order of methods.
 
-        A reference (bound, unranked) with equal lines in all scenarios has one, of scenario "".
+        A bound, such as pooled training, with equal lines in all scenarios has one, at ("", label).
         """
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}

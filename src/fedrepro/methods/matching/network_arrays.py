@@ -95,7 +95,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    maps: for each layer, whether it is fully connected and its inputs are maps (C, H, W).
+    maps: for each layer, whether it is fully connected and takes feature maps (C, H, W).
     """
 
     layers: tuple[LayerMatrix, ...]

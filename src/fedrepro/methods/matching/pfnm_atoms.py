@@ -142,7 +142,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms of earlier steps of a data stream; members (J, atoms): each client's units in them."""
+    """Atoms of earlier steps of a data stream; members (J, atoms): counts of clients' units."""
 
     atoms: Atoms
     members: Ints
@@ -218,7 +218,7 @@ class RunningSums:
             sums[slots] = start
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) or np.subtract a client's units to the sums of atoms, in rows `slots`."""
+        """Add a client's units to the sums in rows `slots`, or subtract them; `op` is the ufunc."""
         natural, own = self.natural[self.units[client]], self.clients[client]
         products = np.einsum("ud,ud->u", natural, self.sums[0][slots])
         each = natural, op(2.0 * products, own.lengths), own.classed, own.classed_precision

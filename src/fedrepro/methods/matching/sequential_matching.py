@@ -111,7 +111,8 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 class _Table:
     """The current assignment of all clients' units to atoms during matching.
 
-    An atom has a slot, a row of arrays of sums: `slots` by unit, with `counts` of units in each.
+    Each atom has a slot, a row of the arrays of sums. slots: for each client, its units' slots.
+    counts: how many units each slot has. order: slots in use, oldest atom first.
     """
 
     def __init__(self, layer: MatchedLayer, rule: Rule, past: Past, step: int | None) -> None:
@@ -127,7 +128,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat(self, client: int, columns: Ints | None = None) -> None:
-        """Assign a client's units to `columns` of `self.order`, higher ones new; or to the best."""
+        """Assign units to `columns` of `order`, past its end to new atoms; by default optimally."""
         columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
         slots = np.empty_like(columns)

@@ -1,7 +1,8 @@
-"""Networks of one shape, their hidden units permuted so that they agree.
+"""Permutation of the hidden units of networks of one shape, so that their weights agree.
 
-One after another (Git Re-Basin, 2023), or all to one common order at once (C²M³, 2024), by a matrix
-P (L, L) for each network and hidden layer, doubly stochastic at first and a permutation at the end.
+Git Re-Basin (2023) permutes one network after another. C²M³ (2024) permutes all at once to one
+common order, by a matrix P (L, L) for each network and hidden layer, which is doubly stochastic
+during the search and a permutation at its end.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class UnitSets:
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute (L, L) inner products of weights of units in set `layer`: of both networks."""
+        """Compute inner products (L, L) of units' weights, `model` by `network`, in set `layer`."""
         counted = (use for use in self.uses[layer] if use.counted)
         rows = ((self.rows(model, use), self.rows(network, use)) for use in counted)
         return np.asarray(sum(one @ other.T for one, other in rows))

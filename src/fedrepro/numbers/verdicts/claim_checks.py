@@ -1,7 +1,7 @@
 """The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
-Extremes (the best of several methods, a spread) are chosen by their intervals. A kind for one paper
-is in `FORMS` of its claim_forms.py.
+Intervals of extremes (the best of several methods, a spread) allow for the fact that measured
+values chose them. A kind for one paper is in `FORMS` of its claim_forms.py.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield numbers of `exhibit` that a claim bounds, one per swept value, from its csv."""
+        """Yield numbers to compare with the bounds, with intervals, one per point of `exhibit`."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)

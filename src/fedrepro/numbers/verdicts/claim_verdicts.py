@@ -1,11 +1,11 @@
 """Judge the claims of a paper (claims.yaml) by our numbers, by the rules of docs/claims.md.
 
-That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
-for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
-look for the best or worst of many: the surest point of m must then pass at a confidence of
-1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a claim, m counts
-the points of all its checks. Stand-ins, numbers of other data than the paper's or of less than its
-size, neither confirm nor refute: a check is judged by its other figures.
+The verdict that every point keeps its bounds is wrong only if a point that breaks one passes, which
+is as rare for forty points as for one. To find that *some* point breaks one, or that some or most
+keep them, is to look for the best or worst of many: the surest point of m must then pass at a
+confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
+claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
+of less than its size, neither confirm nor refute: a check is judged by its other figures.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its numbers `statements`; `ways` is how many could refute its claim."""
+    """Judge a check by its numbers `statements`, if `ways` numbers could each refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -267,7 +267,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether all of [least, most] is within all bounds; with ends swapped, some part."""
+    """Return whether [least, most] is within all bounds; with ends swapped, whether a part is."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 

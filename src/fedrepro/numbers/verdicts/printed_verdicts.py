@@ -1,9 +1,9 @@
 """Compare the numbers that a paper printed, the rows of its published.csv, with ours.
 
 docs/claims.md has the rules. Our own scatter widens the tolerance by no more than the printed
-spread would, or not at all where none is printed: a method that scatters more would be reproduced
-more easily. A row may say why it is counted separately, and which figure varies a parameter that
-the paper does not give; before that figure is there, the number is not judged.
+spread would, or not at all where none is printed; otherwise a method that scatters more would be
+reproduced more easily. A row may say why it is counted separately, and which figure varies a
+parameter that the paper does not give; until that figure is computed, the number is not judged.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def fits(value: Any, pattern: str) -> bool:
-    """Return whether a value is a text, or matches it as a pattern, such as "Dirichlet *"."""
+    """Return whether a value equals `pattern` as text, or matches it, such as "Dirichlet *"."""
     return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
 
 
@@ -258,7 +258,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values at a point of the setting `printed.split`, such as method.lr, or NaN."""
+    """Return our values of the parameter `printed.split`, as method.lr, at a point; or NaN."""
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -363,7 +363,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, paper: str) -> None:
-    """Read a paper's printed values, and at the paper's own scale look for their tables' cells."""
+    """Read a paper's printed values; at scale "paper", raise if its tables lack one's method."""
     exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
     values = read_published(published_file(paper))
     if plan.scale == "paper" and exhibits:

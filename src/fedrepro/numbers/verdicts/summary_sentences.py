@@ -48,7 +48,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a printed value is counted, a word of FOUR; its verdict, or why it has none)."""
+    """Return (how a printed value is counted, as "judged"; its verdict, or why it has none)."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -197,7 +197,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return new cells of a number in a sentence, by the check of a claim; {} if it was not run."""
+    """Return new cells of a value printed in a sentence, by a claim's check; {} if not run."""
     claim, number = printed.check_of(row["apart"]) or ("", 0)
     of_claim = [check for checks in claims for check in checks if check["claim"] == claim]
     check = of_claim[number - 1] if len(of_claim) >= number else {"value": ""}

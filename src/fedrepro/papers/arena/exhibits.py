@@ -154,7 +154,7 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
+    """Return a table made from `on`: scenarios `cases`, a title with `images` and `kind`."""
     return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
@@ -314,7 +314,7 @@ IN_ROUNDS: Grids = {
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; a label in `grids` gets all combinations of its values as `settings`."""
+    """Return `methods`; one with a label in `grids` tries all combinations of the values there."""
     changed = list(methods)
     for at, method in enumerate(methods):
         if grid := grids.get(method.get("label", "")):
@@ -359,10 +359,10 @@ RULES_TRIED = """With BatchNorm a method that merges tries each of its settings 
 
 
 def residual(norm: str, title: str) -> ExhibitData:
-    """Return a table with ResNet-8, normalised by `norm`, on the ground of arena/2.
+    """Return a table with ResNet-8, normalised by `norm`, and the settings of arena/2.
 
     It takes about 7 core-hours with GroupNorm and 9 with BatchNorm; ResNet-20 would take three
-    times as long. With numbers it joins arena/2 by its name.
+    times as long. Once it has numbers, a name that begins with "2-" makes it a part of arena/2.
     """
     cases = {
         name: {"partition": {**OF_2000, "alpha": alpha}, "label": f"{title}, Dirichlet {alpha}"}

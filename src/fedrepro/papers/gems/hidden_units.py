@@ -199,8 +199,8 @@ class Merging:
     def joined(self, balls: Spaces) -> Array | None:
         """Find a unit that replaces several: a point (d,) in all their balls, or None.
 
-        It is where the descent ends, if `search` asks for that and it lies inside (always, with
-        `as_published`); else the deepest point.
+        It is where the descent ends, if `search` asks for a descent and its end lies in all balls;
+        else the deepest point. With `as_published` it is that end in any case, even outside.
         """
         if self.search.as_published or self.search.point == "descent":
             point, _ = self.search.descend(balls)

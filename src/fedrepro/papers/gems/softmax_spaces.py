@@ -59,7 +59,7 @@ class Bisection(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """A space's radius; `empty` if its centre is not good enough, `capped` if all radii were."""
+    """A space's radius; `empty`: its centre is not good enough; `capped`: all tested radii are."""
 
     value: float
     empty: bool = False
@@ -86,7 +86,7 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """The distances within which each of n examples is right along p directions: ends, (n, p)."""
+    """The least and most distance at which each of n examples is right, in p directions: (n, p)."""
 
     least: Floats
     most: Floats

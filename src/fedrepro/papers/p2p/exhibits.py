@@ -242,7 +242,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return cases by name from `of`, {graph: {nodes: (rounds, interval)}}, and keys `others`."""
+    """Return scenarios with keys `others`; `of` is {graph: {nodes: (rounds, measured every)}}."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{shape.replace('_', ' ')}, {nodes} nodes",

@@ -28,7 +28,8 @@ class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
     Sizes (`metric`) of method `of` are compared over values of the column `over`. A size is nearly
-    best if the mean training accuracy is within `within` of the best. The divisor is that of `to`.
+    best if the mean training accuracy is within `within` of the best. The divisor is the size of
+    method `to`, in the exhibit `to_exhibit` if one is given.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)

@@ -47,7 +47,7 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
 
 
 def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return "quick" and "tiny" versions, on generated pictures; `one_class` has cases of such."""
+    """Return changes by scale, to generated pictures; cases `one_class` have 100 at the server."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}

@@ -1,7 +1,8 @@
 """Build the website: write pages, scripts and pictures as files for Sphinx, and run Sphinx.
 
-The website works from disk: no page asks a network for anything but, for excerpts of found pages,
-its own. The folder is written under a temporary name and renamed when it is whole.
+The website works when it is opened from disk. No page loads anything over a network, except that a
+search loads the website's own pages, to show excerpts of those found. The folder is written under a
+temporary name and renamed when it is whole.
 """
 
 from __future__ import annotations
@@ -189,9 +190,10 @@ def numbered(text: str, depth: int, record: Path = RECORD) -> str:
 
 
 def linked(text: str, path: Path, name: str, shown: Mapping[str, str]) -> str:
-    """Point links of a file `path` on the page `name` to pages `shown`, by file, or to copies.
+    """Return the `text` of the markdown file `path` with links that work on the page `name`.
 
-    Only csv files are copied; other links become text.
+    A link to a file in `shown`, {file: page}, leads to its page, and one to another csv file to a
+    copy of that file. Addresses stay; other links become text.
     """
 
     def resolved(match: re.Match[str]) -> str:

@@ -97,7 +97,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return the server's seconds by method; `starts` is "one start" or "different starts"."""
+        """Return {method: server's seconds} where all clients have "one start", or not."""
         rows = self.times.query("metric == 'server_seconds' and starts == @starts")
         return dict(zip(rows["method"], rows["mean"], strict=True))
 
@@ -195,9 +195,10 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
-    """Return what methods cost and need, by the json and the csv of a figure or table.
+    """Return rows of a table on what methods cost and need, each as {column head: text}.
 
-    Each method that sends bytes has a text by column head. There are none if all are alike.
+    `about` is the json of a figure or table, `numbers` its csv. There is a row for each method that
+    sends bytes, but none at all if the rows would be alike.
     """
     by_number = final(numbers).groupby(["method", "metric"])["mean"]
     values = {key: sorted(own.dropna()) for key, own in by_number}

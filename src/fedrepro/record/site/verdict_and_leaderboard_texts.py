@@ -134,9 +134,10 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return {"one start: refuted" for each meaning of a claim's sentence: the deciding check}.
+    """Return for each meaning of a claim's sentence the check that decides the meaning's verdict.
 
-    A check is a row of claims.csv. If all meanings have equal verdicts, the only key is "".
+    Keys are the meaning and its verdict, such as "one start: refuted", or only "" if all meanings
+    have equal verdicts. A check is a row of claims.csv.
     """
     readings: dict[str, list[Row]] = {}
     for row in checks:
@@ -229,8 +230,8 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
     picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
     data set, best group, highest score, score to beat), of the first data set with methods outside
-    its best group, or the first. line: the method to beat, such as the best client. above: pairs
-    (data set, methods shown to beat it). at: its score.
+    its best group, or the first. line: the method to beat, such as the best client. at: the score
+    of `line` over all data sets. above: pairs (data set, methods shown to be better than `line`).
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]

@@ -98,7 +98,7 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 
 
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
-    """Combine state dicts into a file `out` by `method`, a token; return notes."""
+    """Combine state dicts by `method`, as "pfnm+sigma2~0.1", into a file `out`; return remarks."""
     require_target(out, SUFFIXES, files.all)
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
@@ -149,9 +149,10 @@ def run_all(
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
-    With validation examples, a method that has a grid of parameter values is run with all of them,
-    and the values with the best validation accuracy are measured; otherwise defaults are used.
-    `out` is a new folder for a table and each method's model.
+    A control is a result to compare with, such as the best client. With validation examples, a
+    method that has a grid of parameter values is run with all of them, and the values with the best
+    validation accuracy are measured; otherwise defaults are used. `out` is a new folder for a table
+    and each method's model.
 
     Returns (rows of the table, the most accurate first and failed ones last; notes on assumptions).
     """

@@ -195,7 +195,8 @@ def combines(item: Component, problem: SmallProblem) -> None:
 def goes_on(item: Component, problem: SmallProblem) -> None:
     """Require that a round leaves its input state unchanged, and can begin from a saved state.
 
-    Its report has declared metrics, and the state after it gives finite predictions, or beliefs.
+    The round's report must have only metrics that the method declares. The new state must give
+    finite predictions, or on a graph a finite network for each node (its belief).
     """
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
@@ -302,9 +303,10 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
 
 
 def _digits(item: Component, named: str) -> SmallProblem:
-    """Make a federation on images of digits for `item`: five clients with unlike classes, or one.
+    """Make a small federation, on images of digits, to try the method `item` on.
 
-    They have the network `named`, or one of MODELS, and train it by adam for 10 epochs.
+    It has five clients with unlike classes, or one if the method declares a partition. They have
+    the network `named`, or the first of MODELS that suits, and train it by adam for 10 epochs.
     """
     fitting = [parse_token("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)

@@ -193,9 +193,10 @@ class Clients:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
-        ReLU; `hidden` are units of new hidden layers, below the new output layer. `weight_sd` and
-        `how` (epochs, lr, patience) are those of the settings, without augmentation; needs are as
-        in `train`. The body is sent to clients, trained layers are sent back: float32 (J, *shape),
+        ReLU; `hidden` are units of new hidden layers, below the new output layer. `how` (epochs,
+        lr, patience) replaces settings, and `weight_sd`, if given, is the deviation of normal
+        initial weights; images are not augmented, `patience` is 0 by default. Needs are as in
+        `train`. The body is sent to clients, trained layers are sent back: float32 (J, *shape),
         weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
         """
         below = hidden_layers(math.prod(self.network.shape), body)

@@ -41,7 +41,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum a aᵀ (D, D) over patches a of each convolution in `wanted`, mean over positions."""
+        """Sum over examples the mean of a aᵀ over patches a: (D, D) for each layer in `wanted`."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}

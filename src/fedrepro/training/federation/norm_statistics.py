@@ -20,7 +20,7 @@ TOGETHER = 500  # examples whose mean and variance a layer normalises by
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
-    """Average clients' buffers, or take the largest of counts, by `share` (J,): (1, *shape)."""
+    """Average clients' buffers by `share` (J,); of counts take the largest: float32 (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:

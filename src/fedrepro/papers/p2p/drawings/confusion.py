@@ -58,7 +58,7 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read a node's shares by trial from files next to `metrics`: ("confusion", split)."""
+        """Read {("confusion", "6 as 0"): a node's shares by trial} from files next to `metrics`."""
         import pandas as pd
 
         # a row for each trial, setting, belief, node (client, from 0), class and predicted class

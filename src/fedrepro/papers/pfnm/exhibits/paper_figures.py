@@ -168,7 +168,7 @@ OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units, alone and over all clients', along the parameter `key`."""
+    """Return a drawing of hidden units, as a number and as a share of all clients', along `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
