@@ -241,7 +241,8 @@ def write_json(path: Name, value: Mapping[str, Any]) -> None:
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
-    `keys` must be there with values of these types; errors ask to delete it, or folder `remove`.
+    `keys` maps each key that the value must have to the type of its value, or types. Errors ask to
+    delete the file, or the folder `remove`.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -108,7 +108,11 @@ KEY_BYTES = 5  # of the digest in the name of a folder
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Name a folder of results by components `shown_by`, and a hash of `specs` and `further`."""
+    """Name a folder of results: names of components `shown_by`, for people, and a hash of `specs`.
+
+    The hash, which makes the name unique, is of all components with their parameters, and of the
+    texts `further`.
+    """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])

@@ -64,7 +64,12 @@ def versions() -> dict[str, str]:
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Return "yes" if an exhibit, by its json `about`, computes to equal bytes again or why not."""
+    """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
+
+    `about` is the content of its json. Equal bytes need a CPU with selected kernels
+    (`kernel_pinning.py`), and components (methods, data sets, …) of the versions that the json
+    records.
+    """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
             return f"on {made['device']}"

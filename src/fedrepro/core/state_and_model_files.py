@@ -235,7 +235,11 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read local models of `trials` from files of all clients, whose provenance must fit `made`."""
+    """Read the local models of some trials, by trial, from files that together hold all clients.
+
+    Raise FedreproError if a client is missing, or if the provenance of a file (seed, inputs, …) has
+    another value for a key of `made`.
+    """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:
         require_source(path, made or {})

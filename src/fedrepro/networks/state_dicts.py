@@ -348,9 +348,10 @@ def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, whose tensors have the number of their member first.
+    """Several architectures (its members) as one network, so that models of all can be stacked.
 
-    Tensors of other members are zeros; one more tensor, one-hot, tells which member a model is.
+    The tensor weight0 of member k is called k.weight0. A model has zeros for other members'
+    tensors; one more tensor, one-hot, tells which member it is a model of.
     """
 
     members: tuple[Network, ...] = ()

@@ -307,7 +307,11 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 def require_frozen(plan: Plan, paper: str) -> None:
-    """Raise if scenarios, trials or rules (not methods) of a leaderboard at scale paper changed."""
+    """Raise FedreproError if the ground of a paper's leaderboards, at scale paper, has changed.
+
+    The ground is their scenarios, numbers of trials and selection rules, but not the methods; its
+    digest is in the configuration.
+    """
     file = plan.files[paper]
     for version, board in file.boards.items() if plan.scale == "paper" else ():
         parts, lines = file.parts(version, plan.scale), []

@@ -127,9 +127,12 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a method with its parameter values, `setting`, on the models of a trial; count its cost.
 
-    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
-    the result is a model whose weights are NaN, as if it had diverged. FedreproError is raised if
-    the method returns another type than `MethodOutput`.
+    `costly` has these models, and does the work that several settings share. If the method's
+    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
+    model whose weights are NaN, as if it had diverged.
+
+    Raises:
+        FedreproError: the method returns another type than `MethodOutput`.
     """
     import torch
 

@@ -353,11 +353,12 @@ def _multiply(
 
 
 def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
-    """Make a function of "float32" or "float64" that compiles `function`, to call by its `address`.
+    """Return a function of "float32" or "float64" that compiles `function` for such numbers.
 
-    `arguments` has a letter per argument: x, a pointer to numbers of this type; p, a pointer to
-    int64; n, a whole number. Large code is thus compiled once, instead of again within each caller.
-    `calls` are the modules of the compiled functions that it calls, but for this one.
+    The compiled code is called by its `address`, so that large code is compiled once, instead of
+    again within each caller. `arguments` has a letter per argument: x, a pointer to numbers of this
+    type; p, a pointer to int64; n, a whole number. `calls` are the modules of compiled functions
+    that it calls, but for this one.
     """
     named_after(function, calls)
 
