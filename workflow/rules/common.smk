@@ -4,6 +4,7 @@ An exhibit is a figure or a table, named paper/exhibit; selected are those that 
 asks for. A scale, the size of experiments, is tiny, quick or paper.
 """
 
+import gc
 import json
 import os
 import sys
@@ -30,7 +31,17 @@ from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
+# nothing of a plan is garbage, and looking for some takes a fifth of planning
+gc.set_threshold(100_000)
 workflow_and_slurm.add_scripts_to_path()
+# jobs are planned on one core; meanwhile the server loads on another
+lifeline = (
+    preload_server.start_server(preload_server.FEW)
+    if workflow.is_main_process
+    and workflow.resource_settings.cores
+    and not workflow.output_settings.dryrun
+    else None
+)
 
 
 @contextmanager
@@ -58,9 +69,10 @@ onstart:
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    if workflow.is_main_process and workflow.local_exec:
-        jobs = workflow_and_slurm.waiting_jobs(workflow)
-        lifeline = preload_server.start_server(jobs)
+    jobs = workflow_and_slurm.waiting_jobs(workflow) if workflow.local_exec else 0
+    if lifeline and jobs < preload_server.FEW:
+        os.close(lifeline)
+        del os.environ[preload_server.SOCKET]
     if workflow.is_main_process and workflow.local_exec:
         workflow_and_slurm.lift_limit(workflow)
 

@@ -1,4 +1,5 @@
 # What a stage asks for, in MB, and the files that a job of it writes. A job that failed gets more.
+# Later stages have longer jobs, and run first, so that none is left for the end.
 STAGES = {
     "train": (3000, ["local.parquet", TIMINGS]),
     "aggregate": (4000, [METRICS, TIMINGS]),
@@ -16,6 +17,7 @@ for stage, (memory, files) in STAGES.items():
             expand(f"results/{{{{scale}}}}/{stage}/{{{{job}}}}/{{file}}", file=files),
         log:
             f"results/{{scale}}/logs/{stage}/{{job}}.log",
+        priority: list(STAGES).index(stage)
         conda:
             "../../envs/environment.yaml"
         threads: 1

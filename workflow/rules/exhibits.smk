@@ -7,6 +7,7 @@ use rule download as site with:
         directory("reports/{scale}/site"),
     log:
         "results/{scale}/logs/site.log",
+    priority: 9
     resources:
         mem_mb=growing(1000),
         runtime=growing(20),

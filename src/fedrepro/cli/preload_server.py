@@ -12,6 +12,7 @@ import gc
 import importlib
 import marshal
 import os
+import re
 import secrets
 import select
 import signal
@@ -43,6 +44,7 @@ HARMLESS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of fork
 FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request
 PR_SET_PDEATHSIG = 1  # a process ends with its parent
+COLLAPSE = 25  # MADV_COLLAPSE
 # libraries read their branches when they are loaded, and some are with this module
 FAR_END = """import sys
 from fedrepro.core import kernel_pinning
@@ -122,6 +124,8 @@ def run_forked_job(
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setpgid(0, 0)
+        gc.freeze()  # collecting would copy every page it looks at
+        gc.enable()
         channel.settimeout(None)
         channel.sendall(STARTED)
         threading.Thread(target=obey, args=[channel], daemon=True).start()
@@ -164,12 +168,23 @@ def load(between: Callable[[], None] = lambda: None) -> None:
             load_compiled(sys.modules[name].train_model)
         between()
     for kind in KINDS:
-        components(kind)
+        for one in components(kind).values():
+            _ = one.params  # read from types, in milliseconds
         between()
+
+
+def use_large_pages() -> None:
+    """Keep own memory in pages of 2 MiB, of which a fork copies no table; Linux 6.1 or later."""
+    advise = ctypes.CDLL(None).madvise
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    for begin, end in re.findall(r"^(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", maps, re.M):
+        first, last = int(begin, 16), int(end, 16)
+        advise(ctypes.c_size_t(first), ctypes.c_size_t(last - first), COLLAPSE)
 
 
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries; serve jobs at the socket `listening` until the pipe `lifeline` closes."""
+    gc.disable()  # collecting takes a third of loading, and finds nothing
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)
 
@@ -183,5 +198,5 @@ def main(listening: int, lifeline: int) -> None:
     if identity(source_digests.digest(source_digests.on_disk())) != own:
         own = "changed while it was loaded"
     provenance.versions()  # jobs find the answer
-    gc.freeze()  # collecting in a child would copy every page it looks at
+    use_large_pages()  # a job begins and ends in 0.02 s where it took 0.045
     serve(None)

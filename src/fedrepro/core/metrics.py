@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro.core.component_notation import setting_token
@@ -27,7 +28,7 @@ class Traffic:
     bytes_down: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Traffic(*map(add, vars(self).values(), vars(other).values()))
 
 
 FLOAT_BYTES = 4  # of a parameter, in memory and in messages
@@ -222,15 +223,18 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
-    names = [spec.name if spec else None for spec in specs]
-    columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string())}
+    each = {id(spec): spec for spec in specs}  # few, for many rows
+    index = {key: place for place, key in enumerate(each)}
+    rows = pa.array([index[id(spec)] for spec in specs], pa.int32())
+    names = [spec.name if spec else None for spec in each.values()]
+    columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string()).take(rows)}
     known: dict[str, pa.DataType] = {}
-    for spec in filter(None, specs):
+    for spec in filter(None, each.values()):
         params = spec.component.params
         for key in spec.recorded_values:
             known[key] = pa.string() if params[key].many else types[params[key].type]
     for key in sorted(known):
-        values = [spec.values.get(key) if spec else None for spec in specs]
+        values = [spec.values.get(key) if spec else None for spec in each.values()]
         cells = [render(value) if isinstance(value, tuple) else value for value in values]
-        columns[f"{kind}_{key}"] = pa.array(cells, known[key])
+        columns[f"{kind}_{key}"] = pa.array(cells, known[key]).take(rows)
     return columns

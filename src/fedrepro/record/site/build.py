@@ -260,7 +260,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
     warnings = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
-            srcdir=str(source), confdir=None, outdir=str(out), doctreedir=str(doctrees),
+            srcdir=str(source), confdir=None, outdir=str(out), doctreedir=str(doctrees), parallel=2,
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
         app.connect("autodoc-process-docstring", _plain, priority=400)  # before lists
