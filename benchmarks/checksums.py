@@ -66,7 +66,8 @@ def jobs(
     from fedrepro.cli import preload_server
     from fedrepro.core.registry import parse_token
     from fedrepro.planning.jobs import Job, Scenario
-    from fedrepro.stages import aggregate, data, federate, train
+    from fedrepro.stages import aggregate, data, train
+    from fedrepro.stages import federate_and_peer as federate
 
     for name in preload_server.MODULES:
         importlib.import_module(name)

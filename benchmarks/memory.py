@@ -121,7 +121,7 @@ def match_block(models: Path, home: Path, block: int) -> None:
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import RngKey
     from fedrepro.core.state_and_model_files import read_models
-    from fedrepro.data.partition_files import read_partition
+    from fedrepro.data.partition_building import read_partition
     from fedrepro.data.prepared import load_prepared
 
     prepared = load_prepared(home / "data")

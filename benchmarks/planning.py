@@ -22,7 +22,7 @@ import harness
 import yaml
 
 from fedrepro.core.paper_files import exhibits_of
-from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.config_files import ExhibitFile
 
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 EXHIBIT = "pfnm/figure-2a"

@@ -114,7 +114,8 @@ def one(method: str, clients: int, count: int) -> None:
 
     from fedrepro.core.registry import components, parse_token
     from fedrepro.planning.jobs import Job, Scenario
-    from fedrepro.stages import data, federate
+    from fedrepro.stages import data
+    from fedrepro.stages import federate_and_peer as federate
     from fedrepro.stages.trial_rounds import Checkpointer
 
     torch.set_num_threads(1)

@@ -35,7 +35,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from fedrepro.core.portable_ops.matrix_products import WIDE, multiplier, product  # noqa: E402
+from fedrepro.core.portable_ops.llvm_code_and_products import WIDE, multiplier, product  # noqa: E402
 from fedrepro.core.portable_ops.padding_and_alignment import aligned  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402

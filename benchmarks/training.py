@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
-from fedrepro.data.partition_files import read_partition  # noqa: E402
+from fedrepro.data.partition_building import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.stages.trial_data import examples_of  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedrepro.core.paper_files import findings
-from fedrepro.record.recorded_numbers import filled, without_links
+from fedrepro.record.numbers_in_pages import filled, without_links
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"

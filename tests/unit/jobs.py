@@ -15,7 +15,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.registry import SCENARIO, entry_of, spec_of_entry
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.stages import trial_rounds
-from fedrepro.stages.federate import CHECKPOINT_SECONDS
+from fedrepro.stages.federate_and_peer import CHECKPOINT_SECONDS
 
 # what files are called in the folder of a job
 NAMES = {

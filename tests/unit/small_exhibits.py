@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
 LEAST: dict[str, Any] = {

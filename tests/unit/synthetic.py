@@ -16,8 +16,8 @@ import pytest
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.numbers.exhibit_files import write_files
-from fedrepro.numbers.exhibit_tables import read_metrics
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.numbers.tables_and_selection import read_metrics
+from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan, Run
 from fedrepro.stages.figures_and_pages import draw_exhibit

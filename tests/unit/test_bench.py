@@ -140,7 +140,7 @@ def test_peers_that_are_missing_are_named_and_the_population_can_be_planned(tmp_
     import population
     import yaml
 
-    from fedrepro.planning.config import load_exhibits
+    from fedrepro.planning.config_files import load_exhibits
     from fedrepro.planning.exhibit import exhibit_of
 
     (tmp_path / "population.yaml").write_text(yaml.safe_dump(population.exhibits(10_000)))

@@ -13,7 +13,6 @@ from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.leaderboard import bytes_up
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import (
     BoardData,
     BoardRow,
@@ -23,9 +22,10 @@ from fedrepro.numbers.leaderboard import (
     scenarios,
     seconds,
 )
-from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
+from fedrepro.numbers.tables_and_selection import csv_text, read_csv
+from fedrepro.planning.config_files import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, require_frozen
-from fedrepro.record.record_results import write_board
+from fedrepro.record.recorded_results_and_boards import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by

@@ -19,14 +19,14 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.summary_sentences import (
+from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import (
     moves_towards_print,
     reasons,
     resolve,
     word_of,
 )
-from fedrepro.planning.config import SCALES, load_exhibits
-from fedrepro.record.record_results import drawn_keys
+from fedrepro.planning.config_files import SCALES, load_exhibits
+from fedrepro.record.recorded_results_and_boards import drawn_keys
 from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
 from fedrepro.stages.figures_and_pages import judge_claims
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from synthetic import plan
 
-from fedrepro.cli import workflow_and_slurm
+from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.cli.main import main
 from fedrepro.core.errors import (
     LISTED,
@@ -25,7 +25,7 @@ from fedrepro.core.errors import (
     unknown,
 )
 from fedrepro.core.registry import components
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
+@pytest.mark.parametrize(
+    "place", ["cli.app_and_workflow_commands.run_command", "core.registry.components"]
+)
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
 
@@ -102,7 +104,7 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
     def broken(_words):
         raise ZeroDivisionError("of\nsomething")
 
-    monkeypatch.setattr("fedrepro.cli.app.run_command", broken)
+    monkeypatch.setattr("fedrepro.cli.app_and_workflow_commands.run_command", broken)
     assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")
@@ -133,7 +135,7 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     monkeypatch.setenv("PATH", "/somewhere")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     for _ in range(2):
-        workflow_and_slurm.add_scripts_to_path()
+        snakemake_hooks_and_slurm.add_scripts_to_path()
     assert os.environ["PATH"] == f"{Path(sys.executable).parent}:/somewhere"
 
 
@@ -156,15 +158,15 @@ def test_a_terminal_and_the_log_of_a_job_get_those_letters_that_they_have():
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(
-        workflow_and_slurm.atexit, "register", lambda _, *lines, **__: said.append(lines)
+        snakemake_hooks_and_slurm.atexit, "register", lambda _, *lines, **__: said.append(lines)
     )
     (tmp_path / "log").write_text(
         "Command 'fedrepro job x' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
         "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
-    workflow_and_slurm.repeat_errors(str(tmp_path / "log"))
-    assert said == [(workflow_and_slurm.KILLED, "fedrepro: x is wrong")]
+    snakemake_hooks_and_slurm.repeat_errors(str(tmp_path / "log"))
+    assert said == [(snakemake_hooks_and_slurm.KILLED, "fedrepro: x is wrong")]
 
 
 def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_path, capsys):

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
-from fedrepro.planning.config import (
+from fedrepro.planning.config_files import (
     Config,
     ExhibitFile,
     load_config,
@@ -104,7 +104,7 @@ def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
     def broken(paper):
         return {"paper": paper}["exhibits"]
 
-    monkeypatch.setattr("fedrepro.planning.config.exhibits_of", broken)
+    monkeypatch.setattr("fedrepro.planning.config_files.exhibits_of", broken)
     files = load_exhibits()
     readable = {path.parent.name for path in ROOT.glob("src/fedrepro/papers/*/exhibits.yaml")}
     assert set(files) == readable

@@ -26,7 +26,7 @@ from fedrepro.core.state_and_model_files import read_models
 from fedrepro.data.raw_files import raw_files
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.verdicts.printed_verdicts import read_published, require_cells
-from fedrepro.planning.config import Config, ExhibitFile, table_names
+from fedrepro.planning.config_files import Config, ExhibitFile, table_names
 from fedrepro.planning.jobs import public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.training.optimiser_steps import Layout

@@ -33,8 +33,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.figure_layout import figure, lines, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.numbers.run_times import timings_of
+from fedrepro.numbers.tables_and_selection import csv_text, read_csv, summarise
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.stages.figures_and_pages import draw_exhibit
 
@@ -180,7 +180,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
         "import fedrepro.stages.figures_and_pages\n"
-        "from fedrepro.numbers.exhibit_tables import read_csv\n"
+        "from fedrepro.numbers.tables_and_selection import read_csv\n"
         "exhibit, numbers = plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text())\n"
         "images = exhibit.settings.drawing.files(exhibit, {}, numbers)\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"

@@ -13,7 +13,7 @@ from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import exhibit_metadata, stand_in
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.exhibit_config import MethodEntry
 from fedrepro.planning.plan import Plan
 

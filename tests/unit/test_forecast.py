@@ -12,7 +12,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import write_json, write_table
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import Arrays, write_prepared
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.forecast import _network, forecast, parse_target, trained_on
 from fedrepro.planning.plan import Plan
 

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from fedrepro import __version__
 from fedrepro.core.errors import EXTRAS, sentence_for
-from fedrepro.planning.config import Config, load_yaml, validated
+from fedrepro.planning.config_files import Config, load_yaml, validated
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -22,11 +22,11 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from synthetic import draw, workplace
 
-from fedrepro.cli.app import app
+from fedrepro.cli.app_and_workflow_commands import app
 from fedrepro.cli.main import FAULT, main
 from fedrepro.core.registry import KINDS, parse_token
 from fedrepro.drawings import figure_layout as draw_module
-from fedrepro.planning.config import SCALES, Config, load_exhibits, merge, validated
+from fedrepro.planning.config_files import SCALES, Config, load_exhibits, merge, validated
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page
 from fedrepro.record.site.report_data import read_reports

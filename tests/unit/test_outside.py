@@ -23,9 +23,9 @@ from small_exhibits import file_of, small
 
 from fedrepro.api import GlobalModel, Report
 from fedrepro.cli import main as entry
-from fedrepro.cli import workflow_and_slurm
+from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.cli.main import FAULT, MENDABLE, main, name_configured
-from fedrepro.cli.workflow_and_slurm import take_failed
+from fedrepro.cli.snakemake_hooks_and_slurm import take_failed
 from fedrepro.core import plugins, provenance, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -33,11 +33,11 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment
 from fedrepro.data.feature_extraction import represent
-from fedrepro.data.partition_files import _require_sound, build_partition
+from fedrepro.data.partition_building import _require_sound, build_partition
 from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.trial_statistics import by_metric
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
@@ -228,11 +228,11 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    workflow_and_slurm.export_settings(
+    snakemake_hooks_and_slurm.export_settings(
         "", 20.0
     )  # the environment stays where nothing is configured
     assert plugins.configured_files() == ("mine.py",)
-    workflow_and_slurm.export_settings("", 20.0, [path, "more.py"])
+    snakemake_hooks_and_slurm.export_settings("", 20.0, [path, "more.py"])
     # each file once, however it is written
     assert plugins.configured_files() == ("mine.py", "more.py")
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedrepro.core import paper_files
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.config_files import load_exhibits
 
 ROOT = Path(__file__).parents[2]
 PAPERS = paper_files.paper_names()

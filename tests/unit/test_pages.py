@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
 from fedrepro.numbers.exhibit_files import read_claims
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
-from fedrepro.record.recorded_numbers import LINK, NUMBER, filled, format_like, without_links
+from fedrepro.record.numbers_in_pages import LINK, NUMBER, filled, format_like, without_links
 from fedrepro.record.site.build import write_source
 from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports

@@ -13,7 +13,7 @@ import fedrepro.components.partitions.dirichlet as dirichlet_module
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import UNASSIGNED, require_examples
-from fedrepro.data.partition_files import PartitionIndices, build_partition
+from fedrepro.data.partition_building import PartitionIndices, build_partition
 from fedrepro.planning.jobs import Scenario
 
 

@@ -25,7 +25,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.data.assignment import Assignment, distances, skew_of
-from fedrepro.data.partition_files import (
+from fedrepro.data.partition_building import (
     PartitionIndices,
     build_partition,
     draw_holdout,

@@ -19,7 +19,7 @@ from synthetic import plan
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.planning.config import Config, ExhibitFile, Granularity
+from fedrepro.planning.config_files import Config, ExhibitFile, Granularity
 from fedrepro.planning.jobs import block_name, cut, folders_of, log_path, read_job
 from fedrepro.planning.plan import Plan
 
@@ -40,7 +40,8 @@ def changed(**change):
 
 def test_planning_loads_no_heavy_package():
     code = (
-        "import sys; from pathlib import Path; from fedrepro.planning.config import *; "
+        "import sys; from pathlib import Path; "
+        "from fedrepro.planning.config_files import *; "
         "from fedrepro.planning.plan import Plan; files = load_exhibits(); "
         "p = Plan(Config(), files, 'paper'); "
         "[p.metrics_files(e) for e in p.selected]; "

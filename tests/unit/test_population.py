@@ -24,12 +24,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
-from fedrepro.data.partition_files import (
-    ClientRows,
-    Population,
-    population_of,
-    sizes_of,
-)
+from fedrepro.data.partition_building import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.prepared import Arrays
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of

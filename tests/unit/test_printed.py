@@ -15,7 +15,7 @@ from fedrepro.core.paper_files import claims_file, published_file
 from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.tables import table_of
 from fedrepro.numbers.exhibit_files import TIMES, open_recorded
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
+from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.numbers.verdicts.printed_verdicts import (
     AGAIN,
@@ -32,9 +32,9 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     require_printed,
     usual_tolerance,
 )
-from fedrepro.planning.config import Config, load_exhibits, table_names
+from fedrepro.planning.config_files import Config, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.record.record_results import drawn_keys
+from fedrepro.record.recorded_results_and_boards import drawn_keys
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ from fedrepro.core.evaluation_schedule import (
 from fedrepro.core.registry import parse_token
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data import prepared
-from fedrepro.numbers.exhibit_tables import summarise
-from fedrepro.planning.config import Config
+from fedrepro.numbers.tables_and_selection import summarise
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.forecast import whole_settings
 from fedrepro.planning.plan import Plan
 

@@ -34,7 +34,7 @@ from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.record.compare import compare
-from fedrepro.record.record_results import RECORD, drawn_keys, record
+from fedrepro.record.recorded_results_and_boards import RECORD, drawn_keys, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

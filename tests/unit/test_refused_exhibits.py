@@ -6,7 +6,7 @@ import pytest
 from small_exhibits import file_of
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 
 ONE = {"partition.clients": [2]}

@@ -23,7 +23,7 @@ from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
-from fedrepro.stages.federate import GlobalEvaluator
+from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.norm_statistics import running_statistics

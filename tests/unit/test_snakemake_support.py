@@ -14,7 +14,7 @@ import snakemake.api  # first, since its modules import each other  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from fedrepro.cli import workflow_and_slurm
+from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.core.errors import FedreproError
 
 ROOT = Path(__file__).parents[2]
@@ -31,16 +31,16 @@ def test_snakemake_has_the_jobs_that_wait_and_the_limit_that_is_lifted():
         dag=SimpleNamespace(needrun_jobs=lambda: iter("abc")),
         scheduler=SimpleNamespace(job_rate_limiter=object()),
     )
-    assert workflow_and_slurm.waiting_jobs(workflow) == 3
-    workflow_and_slurm.lift_limit(workflow)
+    assert snakemake_hooks_and_slurm.waiting_jobs(workflow) == 3
+    snakemake_hooks_and_slurm.lift_limit(workflow)
     assert workflow.scheduler.job_rate_limiter is None
 
 
 def test_parts_that_are_called_otherwise_are_left_alone_and_nothing_else_reaches_for_them():
     others = SimpleNamespace(dag=object(), scheduler=object())
     for bare in (others, SimpleNamespace()):
-        assert workflow_and_slurm.waiting_jobs(bare) == 0
-        workflow_and_slurm.lift_limit(bare)
+        assert snakemake_hooks_and_slurm.waiting_jobs(bare) == 0
+        snakemake_hooks_and_slurm.lift_limit(bare)
     for path in sorted(ROOT.glob("workflow/**/*")):
         if path.suffix in {".smk", ""} and path.is_file():
             text = path.read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def config(age):
 def begin(settings=SETTINGS, folder="."):
     """The settings that the plugin is left with, and what was said."""
     own = replace(settings)
-    said = list(workflow_and_slurm.prepare_slurm(own, str(folder)))
+    said = list(snakemake_hooks_and_slurm.prepare_slurm(own, str(folder)))
     return own, said
 
 
@@ -112,8 +112,8 @@ def test_where_squeue_forgets_too_soon_sacct_has_to_answer(commands, age):
 def test_what_keeps_a_run_from_its_start_is_a_sentence(
     commands, monkeypatch, tmp_path, answers, sentence
 ):
-    monkeypatch.setattr(workflow_and_slurm, "ENDING", 0)
-    monkeypatch.setattr(workflow_and_slurm, "PATIENCE", 2)
+    monkeypatch.setattr(snakemake_hooks_and_slurm, "ENDING", 0)
+    monkeypatch.setattr(snakemake_hooks_and_slurm, "PATIENCE", 2)
     commands(**answers)
     if not answers:
         (tmp_path / "bin/sbatch").unlink()
@@ -141,6 +141,6 @@ def test_the_plugin_reads_these_settings_at_each_look():
     """Names and numbers of its own that are gone or others would be set to no end."""
     assert set(vars(SETTINGS)) > {"status_command", "init_seconds_before_status_checks"}
     look = inspect.getsource(plugin.Executor.check_active_jobs)
-    assert f"max_sleep_time = {workflow_and_slurm.LOOKS}\n" in look
+    assert f"max_sleep_time = {snakemake_hooks_and_slurm.LOOKS}\n" in look
     assert "dynamic_check_threshold = 3 * initial_interval" in look
     assert "self.get_status_command()" in look

@@ -21,7 +21,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import federate
+from fedrepro.stages import federate_and_peer as federate
 from fedrepro.stages.trial_data import examples_of
 from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights

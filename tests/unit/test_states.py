@@ -23,7 +23,7 @@ from fedrepro.core.state_and_model_files import (
     save_state,
     to_plain,
 )
-from fedrepro.stages.federate import GlobalEvaluator
+from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.stages.trial_rounds import Checkpointer, TrialRounds
 
 STATES = {

@@ -17,7 +17,7 @@ import step_digests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops import elementary_functions, matrix_products
+from fedrepro.core.portable_ops import elementary_functions, llvm_code_and_products
 from fedrepro.core.rng import RngKey
 
 HERE = Path(__file__).parent
@@ -64,7 +64,7 @@ def multiplied(dtype, rows, inner, columns):
     a, b = rng.normal(size=(rows, inner)).astype(dtype), np.zeros((inner, columns), dtype)
     b[:] = rng.normal(size=b.shape)
     bias, out = rng.normal(size=columns).astype(dtype), np.zeros((rows, columns), dtype)
-    by = matrix_products.multiplier(np.dtype(dtype).name).address
+    by = llvm_code_and_products.multiplier(np.dtype(dtype).name).address
     call(by, out.reshape(-1), bias, a.reshape(-1), b.reshape(-1), rows, inner, columns)
     return out, bias, a, b
 
@@ -73,7 +73,7 @@ def multiplied(dtype, rows, inner, columns):
 def call(by, out, bias, a, b, rows, inner, columns):
     left, right = (a, 0, inner, 1), (b, 0, columns)
     sizes = rows, inner, columns
-    matrix_products.product(by, (out, 0, columns), (bias, 0, 0), left, right, sizes)
+    llvm_code_and_products.product(by, (out, 0, columns), (bias, 0, 0), left, right, sizes)
 
 
 @given(st.integers(1, 30), st.integers(1, 70), st.integers(1, 12), st.sampled_from(["f4", "f8"]))

@@ -21,9 +21,9 @@ from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_json, read_source, read_table, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.record_results import entries_in, record, write_board
+from fedrepro.record.recorded_results_and_boards import entries_in, record, write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import submissions

@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table
 from fedrepro.core.registry import components
-from fedrepro.numbers.exhibit_tables import (
+from fedrepro.numbers.tables_and_selection import (
     Candidate,
     candidates,
     criterion_of,
@@ -31,7 +31,7 @@ from fedrepro.numbers.exhibit_tables import (
     summarise,
     tidy,
 )
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.config_files import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.plan import Plan
 

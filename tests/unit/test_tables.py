@@ -21,11 +21,11 @@ from fedrepro.drawings.tables import (
     number_text,
 )
 from fedrepro.numbers.exhibit_files import open_recorded
-from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.run_times import times_of
+from fedrepro.numbers.tables_and_selection import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.trial_statistics import as_shown
-from fedrepro.planning.config import load_exhibits
-from fedrepro.record.record_results import record
+from fedrepro.planning.config_files import load_exhibits
+from fedrepro.record.recorded_results_and_boards import record
 from fedrepro.stages.figures_and_pages import redraw
 
 EVIL = "<b>\u2028A & \n\"B'"

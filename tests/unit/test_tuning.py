@@ -21,12 +21,12 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_files import PartitionIndices, read_partition
+from fedrepro.data.partition_building import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
+from fedrepro.numbers.tables_and_selection import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.trial_data import TrialData

@@ -13,7 +13,7 @@ import yaml
 from test_workflow import ROOT, checkout, edit, planned, run, snakemake
 
 from fedrepro.core.paper_files import paper_names
-from fedrepro.numbers.exhibit_tables import read_csv
+from fedrepro.numbers.tables_and_selection import read_csv
 
 pytestmark = pytest.mark.workflow
 

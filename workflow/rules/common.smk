@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import preload_server, workflow_and_slurm
-from fedrepro.planning.config import (
+from fedrepro.cli import preload_server, snakemake_hooks_and_slurm
+from fedrepro.planning.config_files import (
     SCALES,
     Config,
     load_exhibits,
@@ -33,7 +33,7 @@ from snakemake.exceptions import WorkflowError
 
 # nothing of a plan is garbage, and looking for some takes a fifth of planning
 gc.set_threshold(100_000)
-workflow_and_slurm.add_scripts_to_path()
+snakemake_hooks_and_slurm.add_scripts_to_path()
 # jobs are planned on one core; meanwhile the server loads on another
 lifeline = (
     preload_server.start_server(preload_server.FEW)
@@ -56,7 +56,7 @@ def sentences():
 with sentences():
     CONFIG = validated(Config, config, "config/config.yaml")
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-workflow_and_slurm.export_settings(
+snakemake_hooks_and_slurm.export_settings(
     CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components
 )
 
@@ -64,25 +64,25 @@ workflow_and_slurm.export_settings(
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
         with sentences():
-            for sentence in workflow_and_slurm.prepare_slurm(
+            for sentence in snakemake_hooks_and_slurm.prepare_slurm(
                 workflow.executor_settings, os.getcwd()
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    jobs = workflow_and_slurm.waiting_jobs(workflow) if workflow.local_exec else 0
+    jobs = snakemake_hooks_and_slurm.waiting_jobs(workflow) if workflow.local_exec else 0
     if lifeline and jobs < preload_server.FEW:
         os.close(lifeline)
         del os.environ[preload_server.SOCKET]
     if workflow.is_main_process and workflow.local_exec:
-        workflow_and_slurm.lift_limit(workflow)
+        snakemake_hooks_and_slurm.lift_limit(workflow)
 
 
 onsuccess:
     if workflow.is_main_process:
         failed = []
         for scale in scales_asked_for():
-            sentences, drawn = workflow_and_slurm.take_failed(scale)
-            workflow_and_slurm.forget(workflow, drawn)
+            sentences, drawn = snakemake_hooks_and_slurm.take_failed(scale)
+            snakemake_hooks_and_slurm.forget(workflow, drawn)
             failed += sentences
         if failed:
             raise WorkflowError(
@@ -93,7 +93,7 @@ onsuccess:
 
 onerror:
     if workflow.is_main_process:
-        workflow_and_slurm.repeat_errors(log)
+        snakemake_hooks_and_slurm.repeat_errors(log)
 
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are

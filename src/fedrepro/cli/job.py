@@ -26,7 +26,8 @@ from fedrepro.core.paper_files import claims_file
 WRITTEN = "job.json"  # in the folder of a job that is done
 FOREVER = 1e7
 COMPUTING = ("prepare", "partition", *STAGES)
-MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
+MODULES = {"prepare": "data", "partition": "data"}
+MODULES |= dict.fromkeys(("federate", "peer"), "federate_and_peer")
 DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
@@ -152,7 +153,7 @@ def _draw(data: dict[str, Any]) -> None:
 
 
 def _plan(values: dict[str, Any]) -> Any:
-    from fedrepro.planning.config import Config, load_config, load_exhibits, validated
+    from fedrepro.planning.config_files import Config, load_config, load_exhibits, validated
     from fedrepro.planning.plan import Plan
 
     changes = {key: values[key] for key in ("seed", "granularity")}

@@ -34,8 +34,8 @@ STEPS = "fedrepro.training.compiled_steps"
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
-    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate")),
-    *("numba", STEPS, "fedrepro.planning.config", "sklearn.datasets"),
+    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate_and_peer")),
+    *("numba", STEPS, "fedrepro.planning.config_files", "sklearn.datasets"),
     *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import add
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import unknown
+from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
@@ -28,7 +27,7 @@ class Traffic:
     bytes_down: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*map(add, vars(self).values(), vars(other).values()))
+        return Traffic(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 FLOAT_BYTES = 4  # of a parameter, in memory and in messages
@@ -223,18 +222,15 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
-    each = {id(spec): spec for spec in specs}  # few, for many rows
-    index = {key: place for place, key in enumerate(each)}
-    rows = pa.array([index[id(spec)] for spec in specs], pa.int32())
-    names = [spec.name if spec else None for spec in each.values()]
-    columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string()).take(rows)}
+    names = [spec.name if spec else None for spec in specs]
+    columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string())}
     known: dict[str, pa.DataType] = {}
-    for spec in filter(None, each.values()):
+    for spec in filter(None, specs):
         params = spec.component.params
         for key in spec.recorded_values:
             known[key] = pa.string() if params[key].many else types[params[key].type]
     for key in sorted(known):
-        values = [spec.values.get(key) if spec else None for spec in each.values()]
+        values = [spec.values.get(key) if spec else None for spec in specs]
         cells = [render(value) if isinstance(value, tuple) else value for value in values]
-        columns[f"{kind}_{key}"] = pa.array(cells, known[key]).take(rows)
+        columns[f"{kind}_{key}"] = pa.array(cells, known[key])
     return columns

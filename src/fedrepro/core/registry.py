@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.component_notation import method_called, simple
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.literature_names_and_tokens import method_called, simple
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import PAIRED, Param

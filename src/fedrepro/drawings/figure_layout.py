@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.drawings.style import RULES, LineStyle, line_styles, trials_text
-from fedrepro.planning.figure_interface import CASE, Drawing, Planned, final, select_series
+from fedrepro.planning.drawing_base import CASE, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.figure_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
-from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
+from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import reasons, word_of
+from fedrepro.planning.drawing_base import final, select_series
 from fedrepro.planning.exhibit import CASE
-from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import convolution_and_pooling, elementary_functions
-from fedrepro.core.portable_ops import matrix_products as products
+from fedrepro.core.portable_ops import llvm_code_and_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import (
     LANE_BYTES,
     added_up,
@@ -31,7 +31,7 @@ from fedrepro.core.portable_ops.convolution_and_pooling import (
     sparse_product,
 )
 from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
-from fedrepro.core.portable_ops.matrix_products import (
+from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     clear,
     compiled,

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
 from fedrepro.core.portable_ops.elementary_functions import exp_of, flush, restore, scaled
-from fedrepro.core.portable_ops.matrix_products import (
+from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     by_type,
     clear,

@@ -37,8 +37,8 @@ from fedrepro.core.provenance import loaded_source, origins, versions
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import feature_spec
-from fedrepro.numbers.exhibit_tables import read_csv
-from fedrepro.planning.config import ExhibitFile
+from fedrepro.numbers.tables_and_selection import read_csv
+from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run

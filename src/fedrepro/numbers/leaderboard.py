@@ -13,14 +13,6 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.exhibit_tables import (
-    Accuracies,
-    Ends,
-    ends_in_words,
-    ends_of,
-    in_each_trial,
-    of_settings,
-)
 from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
@@ -31,8 +23,16 @@ from fedrepro.numbers.significance_ranking import (
     standings,
     usual_tests,
 )
+from fedrepro.numbers.tables_and_selection import (
+    Accuracies,
+    Ends,
+    ends_in_words,
+    ends_of,
+    in_each_trial,
+    of_settings,
+)
 from fedrepro.numbers.trial_statistics import FAILED, over_trials
-from fedrepro.planning.config import Board
+from fedrepro.planning.config_files import Board
 
 STARTS = ("one start", "different starts")
 NOTHING_MORE = "the models alone"  # that a method sees

@@ -19,8 +19,8 @@ import pandas as pd
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.leaderboard import ALL, CLASSES, COSTS_TOLD, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.significance_ranking import Standing, standings
+from fedrepro.planning.drawing_base import is_number
 from fedrepro.planning.exhibit_config import SCALES
-from fedrepro.planning.figure_interface import is_number
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0

@@ -16,8 +16,8 @@ import pyarrow as pa
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
+from fedrepro.planning.drawing_base import ROUND
 from fedrepro.planning.exhibit import Pair
-from fedrepro.planning.figure_interface import ROUND
 
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"

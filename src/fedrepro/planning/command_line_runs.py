@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from fedrepro.core.component_notation import FIELD_NAMES, method_called, simple
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.literature_names_and_tokens import FIELD_NAMES, method_called, simple
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, render
 from fedrepro.core.registry import components, entry_of, value_of
-from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
 SCALE, NAME = "paper", "rounds"  # of the exhibit

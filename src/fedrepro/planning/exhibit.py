@@ -22,13 +22,15 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_files import (
+from fedrepro.data.partition_building import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
     validation_count,
 )
-from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.config_files import ExhibitFile
+from fedrepro.planning.drawing_base import CASE as CASE
+from fedrepro.planning.drawing_base import TABLE, Planned
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import (
     PUBLIC_SAMPLE,
@@ -39,8 +41,6 @@ from fedrepro.planning.exhibit_methods import (
     spec_of,
     successive_halving_method,
 )
-from fedrepro.planning.figure_interface import CASE as CASE
-from fedrepro.planning.figure_interface import TABLE, Planned
 from fedrepro.planning.jobs import Run as Run
 from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
 from fedrepro.training.mixing_matrices import weights_of

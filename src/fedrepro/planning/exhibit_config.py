@@ -20,7 +20,7 @@ from fedrepro.core.errors import shown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
-from fedrepro.planning.figure_interface import Drawing, Strict, one_of
+from fedrepro.planning.drawing_base import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.core.component_notation import method_called, setting_token
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
+from fedrepro.core.literature_names_and_tokens import method_called, setting_token
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.spec import Spec
-from fedrepro.data.partition_files import HOLDOUTS
+from fedrepro.data.partition_building import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
     Case,
     ChoiceEntry,

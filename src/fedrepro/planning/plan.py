@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from fedrepro.core.component_notation import setting_names
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.literature_names_and_tokens import setting_names
 from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
-from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
+from fedrepro.planning.config_files import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.jobs import (

@@ -14,8 +14,8 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line
-from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault

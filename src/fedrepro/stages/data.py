@@ -9,7 +9,7 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partition_files import build_partition, population_of, write_partition
+from fedrepro.data.partition_building import build_partition, population_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.stages.job_log_and_gpu_lock import log

@@ -23,7 +23,8 @@ from fedrepro.numbers.exhibit_files import (
     write_claims,
     write_files,
 )
-from fedrepro.numbers.exhibit_tables import (
+from fedrepro.numbers.run_times import method_times, times_of
+from fedrepro.numbers.tables_and_selection import (
     csv_text,
     leading_columns,
     read_csv,
@@ -31,14 +32,13 @@ from fedrepro.numbers.exhibit_tables import (
     summarise,
     tidy,
 )
-from fedrepro.numbers.run_times import method_times, times_of
 from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
 from fedrepro.numbers.verdicts.claim_verdicts import verdicts
-from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.config_files import load_config, load_exhibits
+from fedrepro.planning.drawing_base import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.record.record_results import (
+from fedrepro.record.recorded_results_and_boards import (
     RECORD,
     RUN,
     Recorded,

@@ -22,13 +22,19 @@ from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
-from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
+from fedrepro.numbers.tables_and_selection import csv_text
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits, load_yaml, validated
+from fedrepro.planning.config_files import (
+    ExhibitFile,
+    load_config,
+    load_exhibits,
+    load_yaml,
+    validated,
+)
+from fedrepro.planning.drawing_base import final
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start

@@ -28,7 +28,7 @@ from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, command, open_exhibit, write_files
-from fedrepro.planning.config import (
+from fedrepro.planning.config_files import (
     Config,
     ExhibitFile,
     ExhibitKey,
@@ -36,11 +36,11 @@ from fedrepro.planning.config import (
     load_exhibits,
     validated,
 )
+from fedrepro.planning.drawing_base import Strict
 from fedrepro.planning.exhibit_config import Scale
-from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
-from fedrepro.record.record_results import (
+from fedrepro.record.recorded_results_and_boards import (
     ENTRY,
     RECORD,
     REPORTS,

@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import corrupt_file_error, read_source, require_sou
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.partition_files import (
+from fedrepro.data.partition_building import (
     HOLDOUTS,
     PartitionIndices,
     missing_holdout_error,

@@ -26,7 +26,7 @@ from fedrepro.core.portable_ops.convolution_and_pooling import (
     lift,
     total,
 )
-from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
+from fedrepro.core.portable_ops.llvm_code_and_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.networks import memory_layout as f
 from fedrepro.networks.compiled_convolutions import features, gives

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops.elementary_functions import flush, prefetch_line, restore, words
-from fedrepro.core.portable_ops.matrix_products import (
+from fedrepro.core.portable_ops.llvm_code_and_products import (
     PLAIN,
     Array,
     by_type,

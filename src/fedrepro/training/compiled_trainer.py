@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.matrix_products import Array, multiplier
+from fedrepro.core.portable_ops.llvm_code_and_products import Array, multiplier
 from fedrepro.core.portable_ops.padding_and_alignment import (
     LINE,
     PAD,

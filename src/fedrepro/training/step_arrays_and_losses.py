@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of, words
-from fedrepro.core.portable_ops.matrix_products import (
+from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     by_type,
     clear,

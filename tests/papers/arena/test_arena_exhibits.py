@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 
 

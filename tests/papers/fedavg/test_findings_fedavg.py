@@ -11,7 +11,7 @@ import pandas as pd
 from findings import RECORD, ROOT, asked, told
 from scipy import stats
 
-from fedrepro.numbers.exhibit_tables import read_csv
+from fedrepro.numbers.tables_and_selection import read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
 from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, UNTIL_97
 

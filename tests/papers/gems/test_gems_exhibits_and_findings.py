@@ -24,7 +24,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     SETTING,
     read_published,
 )
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 
 FILES = {"gems": read_files()["gems"]}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from findings import RECORD
 
-from fedrepro.numbers.exhibit_tables import read_csv
+from fedrepro.numbers.tables_and_selection import read_csv
 
 FOLDER = RECORD / "paper/niidbench"
 

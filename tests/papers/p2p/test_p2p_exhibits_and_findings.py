@@ -18,7 +18,7 @@ from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
-from fedrepro.planning.config import SCALES, Config, load_exhibits
+from fedrepro.planning.config_files import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 
 

@@ -19,7 +19,7 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.drawings.figure_layout import figure, rules
-from fedrepro.numbers.exhibit_tables import summarise
+from fedrepro.numbers.tables_and_selection import summarise
 from fedrepro.papers.p2p.methods import regression_beliefs
 from fedrepro.papers.p2p.methods.finite_beliefs import (
     TIE,
@@ -30,7 +30,7 @@ from fedrepro.papers.p2p.methods.finite_beliefs import (
     printed_bound,
 )
 from fedrepro.papers.p2p.methods.regression_beliefs import Information
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.exhibit import exhibit_of
 from fedrepro.planning.plan import Plan
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
-from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.intervals import half_width
+from fedrepro.numbers.tables_and_selection import read_csv
 
 FOLDER = RECORD / "paper/pfnm"
 PACK = ROOT / "src/fedrepro/papers/pfnm"

@@ -13,7 +13,7 @@ from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import figure, rules
-from fedrepro.planning.config import Config
+from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]

@@ -17,8 +17,8 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from fedrepro.core.portable_ops import matrix_products
-from fedrepro.core.portable_ops.matrix_products import (
+from fedrepro.core.portable_ops import llvm_code_and_products
+from fedrepro.core.portable_ops.llvm_code_and_products import (
     COLUMNS,
     HALF,
     ROWS,
@@ -80,7 +80,7 @@ def _multiply_at(
                 j += COLUMNS if over >= COLUMNS else HALF if over >= HALF else PAD
 
 
-multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn", [matrix_products])
+multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn", [llvm_code_and_products])
 
 
 @written
@@ -285,7 +285,7 @@ def _multiply_sparse(
                 at += kind
 
 
-sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn", [matrix_products])
+sparse_multiplier = by_address(_multiply_sparse, "xnxnppxppnnnn", [llvm_code_and_products])
 
 
 @written

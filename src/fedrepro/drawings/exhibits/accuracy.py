@@ -12,8 +12,8 @@ from pydantic import Field
 from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.figure_layout import Figured, Line
 from fedrepro.drawings.style import line_styles
-from fedrepro.planning import figure_interface as checks
-from fedrepro.planning.figure_interface import CASE, ROUND, Planned, drawing, final, select_series
+from fedrepro.planning import drawing_base as checks
+from fedrepro.planning.drawing_base import CASE, ROUND, Planned, drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.paper_files import published_file
-from fedrepro.planning.figure_interface import TABLE, Drawing, MetricName, Planned, a_rival, drawing
+from fedrepro.planning.drawing_base import TABLE, Drawing, MetricName, Planned, a_rival, drawing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class TableDrawing(Drawing):
     ) -> dict[str, bytes]:
         """Return the table as .html, and as .printed.csv the paper's values with ours."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
-        from fedrepro.numbers.exhibit_tables import csv_text, read_csv
+        from fedrepro.numbers.tables_and_selection import csv_text, read_csv
         from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}

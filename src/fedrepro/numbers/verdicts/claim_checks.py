@@ -39,7 +39,7 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     order,
     statement,
 )
-from fedrepro.planning.figure_interface import Strict
+from fedrepro.planning.drawing_base import Strict
 
 BOUNDS = {  # of a check, and how a number within it compares with it
     "above": operator.gt,

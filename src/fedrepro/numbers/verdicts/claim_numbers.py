@@ -14,11 +14,11 @@ import pandas as pd
 from pydantic import Field
 
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.exhibit_tables import NUMBERS
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
+from fedrepro.numbers.tables_and_selection import NUMBERS
 from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
-from fedrepro.planning.figure_interface import CASE, ROUND, Strict
+from fedrepro.planning.drawing_base import CASE, ROUND, Strict
 
 NOT_PLACES = (*NUMBERS, ROUND, *PAIRING, CLIENTS_SD)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name

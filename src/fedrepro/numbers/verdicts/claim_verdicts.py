@@ -25,8 +25,8 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, contrasts
-from fedrepro.planning.config import load_yaml, validated
-from fedrepro.planning.figure_interface import Strict
+from fedrepro.planning.config_files import load_yaml, validated
+from fedrepro.planning.drawing_base import Strict
 
 COLUMNS = (
     *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),

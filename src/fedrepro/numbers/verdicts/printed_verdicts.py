@@ -24,13 +24,13 @@ from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import SCENARIO, TUNE, components
-from fedrepro.data.partition_files import SPLITS
+from fedrepro.data.partition_building import SPLITS
 from fedrepro.data.user_data import csv_lines
 from fedrepro.numbers.run_times import FIRST
 from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
+from fedrepro.planning.drawing_base import select_series
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
-from fedrepro.planning.figure_interface import select_series
 from fedrepro.planning.plan import Plan, require_frozen
 
 # a number stands in one row, unless a note says what another one is

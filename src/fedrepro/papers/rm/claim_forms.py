@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from fedrepro.numbers.exhibit_tables import area_of
+from fedrepro.numbers.tables_and_selection import area_of
 from fedrepro.numbers.verdicts.claim_checks import Form
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, statement
 

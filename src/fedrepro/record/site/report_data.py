@@ -19,12 +19,12 @@ from fedrepro.core.paper_files import published_file
 from fedrepro.drawings import tables
 from fedrepro.numbers.cost_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
+from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
-from fedrepro.numbers.verdicts.summary_sentences import Row, resolve
-from fedrepro.planning.figure_interface import final
+from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import Row, resolve
+from fedrepro.planning.drawing_base import final
 
 LARGE = 64 * 2**10  # bytes of a csv
 AS_PRINTED = ("exhibit", "method", "metric", "split", "apart", "set_up", "source", "note")

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.partition_files import missing_validation_error, sizes_of
+from fedrepro.data.partition_building import missing_validation_error, sizes_of
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.networks.predict import loaded
 from fedrepro.training.engine import Averaged, Trained, train, train_and_average

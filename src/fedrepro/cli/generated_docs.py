@@ -14,14 +14,18 @@ from pydantic import BaseModel
 
 from fedrepro import api
 from fedrepro.core import evaluation_schedule, params, registry
-from fedrepro.core.component_notation import names_of_field
+from fedrepro.core.literature_names_and_tokens import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
-from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
-from fedrepro.planning import config, exhibit_config
+from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import (
+    claim_counts,
+    printed_counts,
+    settled_counts,
+)
+from fedrepro.planning import config_files, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
-from fedrepro.record.record_results import RECORD, drawn_keys
-from fedrepro.record.recorded_numbers import LINK, filled
+from fedrepro.record.numbers_in_pages import LINK, filled
+from fedrepro.record.recorded_results_and_boards import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
 from fedrepro.record.site.verdict_and_leaderboard_texts import glossary_table
@@ -69,7 +73,7 @@ def docs_page(template: str) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    modules = (api, config, exhibit_config, params, registry, evaluation_schedule)
+    modules = (api, config_files, exhibit_config, params, registry, evaluation_schedule)
     shared: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
     shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))

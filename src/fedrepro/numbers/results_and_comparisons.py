@@ -9,18 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.component_notation import method_of
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.literature_names_and_tokens import method_of
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import ExhibitFiles, command, open_exhibit
-from fedrepro.numbers.exhibit_tables import leading_columns
 from fedrepro.numbers.intervals import interval_of_mean
+from fedrepro.numbers.tables_and_selection import leading_columns
 from fedrepro.numbers.verdicts.claim_numbers import by_trial
-from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.figure_interface import ROUND, final
+from fedrepro.planning.config_files import load_config, load_exhibits
+from fedrepro.planning.drawing_base import ROUND, final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan
 

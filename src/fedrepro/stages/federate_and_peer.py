@@ -17,7 +17,6 @@ import numpy as np
 
 from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
 from fedrepro.core.artifacts import write_table
-from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import (
     SPLIT,
@@ -25,6 +24,7 @@ from fedrepro.core.evaluation_schedule import (
     rounds_to_target,
     successive_halving,
 )
+from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey

@@ -37,10 +37,10 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.intervals import half_width
+from fedrepro.numbers.tables_and_selection import read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
-from fedrepro.planning.figure_interface import ROUND
+from fedrepro.planning.drawing_base import ROUND
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?:\.\./)*reports/record/"
@@ -163,7 +163,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
     first, second = (SIDE.fullmatch((match and match[of]) or "") for of in ("first", "second"))
     if not match or not first:
-        raise _wrong(asked, "is not a question; record/recorded_numbers.py says how to ask")
+        raise _wrong(asked, "is not a question; record/numbers_in_pages.py says how to ask")
     side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
     other = second.groupdict() if second else side
     side["cell"] = side["cell"] or other["cell"]

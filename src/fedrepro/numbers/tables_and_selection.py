@@ -44,8 +44,8 @@ from fedrepro.numbers.trial_statistics import (
     tidy_rows,
     with_pairs,
 )
+from fedrepro.planning.drawing_base import CASE, ROUND
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
-from fedrepro.planning.figure_interface import CASE, ROUND
 from fedrepro.planning.plan import Exhibit, Run
 
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")

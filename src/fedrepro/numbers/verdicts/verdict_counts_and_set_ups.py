@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedrepro.numbers.verdicts import printed_verdicts as printed
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
-from fedrepro.planning.figure_interface import final, select_series
+from fedrepro.planning.drawing_base import final, select_series
 
 Row = Mapping[str, str]
 Exhibits = Callable[[str], pd.DataFrame | None]

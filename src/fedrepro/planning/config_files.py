@@ -27,9 +27,9 @@ from fedrepro.core.paper_files import (
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, component_called
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
+from fedrepro.planning.drawing_base import TABLE, Strict
 from fedrepro.planning.exhibit_config import SCALES as SCALES
 from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
-from fedrepro.planning.figure_interface import TABLE, Strict
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]

@@ -14,8 +14,8 @@ from pydantic import Field
 from fedrepro.core.metrics import all_metrics, metrics_of
 from fedrepro.drawings import figure_layout as layout
 from fedrepro.drawings.style import CASES, FAR, HEARD, LineStyle, line_styles
-from fedrepro.planning import figure_interface as checks
-from fedrepro.planning.figure_interface import CASE, ROUND, MetricName, drawing, select_series
+from fedrepro.planning import drawing_base as checks
+from fedrepro.planning.drawing_base import CASE, ROUND, MetricName, drawing, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 from fedrepro import __version__
-from fedrepro.cli.data import data_app, draw_app
+from fedrepro.cli.combine_evaluate_and_check import check_method, combine, evaluate
+from fedrepro.cli.data_and_draw import data_app, draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show
-from fedrepro.cli.results import (
+from fedrepro.cli.results_and_leaderboard import (
     Scale,
     compare,
     planned,
@@ -26,7 +27,6 @@ from fedrepro.cli.results import (
     verify,
 )
 from fedrepro.cli.run import list_app, methods, run
-from fedrepro.cli.user_models import check_method, combine, evaluate
 from fedrepro.core.errors import FedreproError, printable, unknown
 
 app = typer.Typer(
@@ -102,7 +102,7 @@ def exhibits(
 ) -> None:
     """List papers' figures and tables, with the commands that run them at the size `scale`."""
     from fedrepro.numbers.exhibit_files import command
-    from fedrepro.planning.config import load_exhibits
+    from fedrepro.planning.config_files import load_exhibits
 
     if yaml:
         files = load_exhibits()  # without what `also` of the configuration adds
@@ -179,7 +179,7 @@ def plan(
 ) -> None:
     """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
-    from fedrepro.planning.config import load_config
+    from fedrepro.planning.config_files import load_config
     from fedrepro.planning.forecast import STAGES, forecast, parse_target
 
     scale, key = parse_target(target, load_config().scale)
@@ -210,7 +210,7 @@ def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
     """Rewrite outdated pages (config/README.md, numbers in docs); `check` lists them, exits 1."""
-    from fedrepro.cli.documents import documents as generated
+    from fedrepro.cli.generated_docs import documents as generated
     from fedrepro.core.artifacts import write_text
 
     texts = generated()

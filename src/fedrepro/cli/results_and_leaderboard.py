@@ -26,7 +26,7 @@ def _signed(value: float) -> str:
 
 def planned(scale: str) -> Plan:
     """Return all figures and tables, planned as jobs of size `scale` (tiny, quick or paper)."""
-    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.config_files import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
     return Plan(load_config(), load_exhibits(), scale)
@@ -41,7 +41,7 @@ def record(
     target: Record = RECORD,
 ) -> None:
     """Copy figures, numbers and provenance of runs of size `scale` to the folder `target`."""
-    from fedrepro.record.record_results import record as keep
+    from fedrepro.record.recorded_results_and_boards import record as keep
 
     done = keep(scale, keys or (), source, target)
     say(*(f"warning: {warning}" for warning in done.warnings))
@@ -96,7 +96,7 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers import results_table as tables
+    from fedrepro.numbers import results_and_comparisons as tables
 
     frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
     rows = []
@@ -121,8 +121,8 @@ def results(
     reports: Reports = REPORTS,
 ) -> None:
     """List final metrics and tuned hyper-parameters of methods in figures drawn at size `scale`."""
-    from fedrepro.numbers import results_table as tables
-    from fedrepro.numbers.exhibit_tables import csv_text
+    from fedrepro.numbers import results_and_comparisons as tables
+    from fedrepro.numbers.tables_and_selection import csv_text
 
     asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit}
     collected = tables.results(scale, reports=reports, **asked)

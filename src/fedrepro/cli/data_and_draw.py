@@ -51,7 +51,7 @@ def fetch_data(
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
     from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
-    from fedrepro.planning.config import SCALES, load_config
+    from fedrepro.planning.config_files import SCALES, load_config
     from fedrepro.planning.jobs import dataset_folder
     from fedrepro.stages import data
 
@@ -125,7 +125,7 @@ def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
 def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw."""
     from fedrepro.core.artifacts import temporary_folder
-    from fedrepro.data.partition_files import population_of, read_partition
+    from fedrepro.data.partition_building import population_of, read_partition
     from fedrepro.data.prepared import PREPARED_FILES, load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map

@@ -24,9 +24,9 @@ from fedrepro.numbers.exhibit_files import (
     write_claims,
     write_files,
 )
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
-from fedrepro.planning.config import ExhibitFile, load_exhibits
+from fedrepro.numbers.tables_and_selection import csv_text, read_csv
+from fedrepro.planning.config_files import ExhibitFile, load_exhibits
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
