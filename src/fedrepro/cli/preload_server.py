@@ -174,7 +174,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def use_large_pages() -> None:
-    """Keep own memory in pages of 2 MiB, of which a fork copies no table; Linux 6.1 or later."""
+    """Move this process into pages of 2 MiB, whose tables a fork does not copy (Linux 6.1)."""
     advise = ctypes.CDLL(None).madvise
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     for begin, end in re.findall(r"^(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", maps, re.M):
