@@ -109,7 +109,7 @@ class Data:
         from fedrepro.api import NEEDS
         from fedrepro.core.registry import components, parse_token
         from fedrepro.networks.predict import network_of
-        from fedrepro.stages.trial_data import examples_of
+        from fedrepro.stages.client_and_server_examples import examples_of
         from fedrepro.training.federation.clients import ClientData, Clients
         from fedrepro.training.training_settings import settings_of
 
@@ -186,7 +186,7 @@ class Trial:
     def setting(self, clusters: int) -> dict[str, float]:
         """A setting, with what those before it have found."""
         from fedrepro.numbers.model_evaluation import EvaluationSplit, measure
-        from fedrepro.stages.trial_data import examples_of
+        from fedrepro.stages.client_and_server_examples import examples_of
 
         began, spec, own = time.process_time(), self._spec(clusters), self.shared
         made = spec.component.fn(own.clients, own.info, rng=own.rng, **spec.values, **own(spec)[0])

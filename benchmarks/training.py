@@ -28,8 +28,8 @@ from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.data.partition_building import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
+from fedrepro.stages.client_and_server_examples import examples_of  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
-from fedrepro.stages.trial_data import examples_of  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.federation.clients import initial_weights  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402

@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from fedrepro.numbers.tables_and_selection import NUMBERS, csv_text, read_csv
-from fedrepro.numbers.verdicts.claim_checks import Check
+from fedrepro.numbers.verdicts.claim_check_kinds import Check
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
 from fedrepro.numbers.verdicts.claim_verdicts import Judged, Rules, judge_all
 

@@ -18,7 +18,7 @@ from claim_tables import check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
-from fedrepro.numbers.verdicts.claim_checks import Bounds
+from fedrepro.numbers.verdicts.claim_check_kinds import Bounds
 from fedrepro.numbers.verdicts.claim_numbers import contrasts
 from fedrepro.numbers.verdicts.claim_verdicts import AGAIN, CONFIDENCE, Rules, decide, keeps
 from fedrepro.numbers.verdicts.printed_verdicts import (

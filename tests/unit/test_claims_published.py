@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import (
+from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
     moves_towards_print,
     reasons,
     resolve,

@@ -26,7 +26,7 @@ from problems import problem
 
 from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.registry import components
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.stages.user_models import method_contract as held
@@ -98,9 +98,9 @@ def found(tmp_path, monkeypatch):
         items = methods_of(str(tmp_path / file))
         return {item.name: check_method(item) for item in items}
 
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     yield check
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     components("method")
 
 

@@ -20,19 +20,8 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data import raw_files as table_module
-from fedrepro.data.prepared import (
-    PREPARED_FILES,
-    SPLITS,
-    Arrays,
-    load_prepared,
-    write_prepared,
-)
-from fedrepro.data.raw_files import (
-    COLUMNS,
-    forms,
-    largest_unpacked,
-    read_dataset_table,
-)
+from fedrepro.data.prepared import PREPARED_FILES, SPLITS, Arrays, load_prepared, write_prepared
+from fedrepro.data.raw_files import COLUMNS, forms, largest_unpacked, read_dataset_table
 from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
 
 

@@ -20,7 +20,7 @@ from test_datasets import write_idx
 
 from fedrepro.cli.main import main
 from fedrepro.components.datasets.mnist import TEST, TRAIN
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.state_and_model_files import read_models
 from fedrepro.data.raw_files import raw_files
@@ -171,13 +171,13 @@ def test_the_example_of_ones_own_model_trains(tmp_path, monkeypatch):
         code for code in re.findall(r"```python\n(.*?)```", MODELS_PAGE, re.S) if "hourgl" in code
     )
     (tmp_path / "hourglass.py").write_text(code)
-    monkeypatch.setenv(plugins.NAMED, str(tmp_path / "hourglass.py"))
+    monkeypatch.setenv(component_files.NAMED, str(tmp_path / "hourglass.py"))
     made = jobs.divided(tmp_path, "iid+clients~2", trials="0")
     made += ["--model", "hourglass+narrow~5", "--training", "sgd+epochs~1+init~fan_in"]
     made += ["--clients", "0-1", "--out", tmp_path / "m"]
     assert jobs.stage("train", *made) == 0
     assert read_models([tmp_path / "m"], [0])[0].tensors["weight1"].shape == (2, 100, 5)
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     assert "hourglass" not in components("model")
 
 

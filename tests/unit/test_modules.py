@@ -16,7 +16,7 @@ from problems import model_of, peers_of, problem_on
 from torch import nn
 
 from fedrepro.api import GlobalModel, takes
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -41,9 +41,9 @@ def resnet(tmp_path_factory):
     path = tmp_path_factory.mktemp("nets") / "nets.py"
     path.write_text(RESNET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(plugins.NAMED, str(path))
+        patch.setenv(component_files.NAMED, str(path))
         yield components("model")["small_resnet"]
-        patch.setenv(plugins.NAMED, "")
+        patch.setenv(component_files.NAMED, "")
         assert "small_resnet" not in components("model")
 
 

@@ -26,7 +26,7 @@ from fedrepro.cli import main as entry
 from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.cli.main import FAULT, MENDABLE, main, name_configured
 from fedrepro.cli.snakemake_hooks_and_slurm import take_failed
-from fedrepro.core import plugins, provenance, registry
+from fedrepro.core import component_files, provenance, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
@@ -60,12 +60,12 @@ def named(tmp_path, monkeypatch):
         path = tmp_path / file
         if text is not None:
             path.write_text(text)
-        monkeypatch.setenv(plugins.NAMED, str(path))
+        monkeypatch.setenv(component_files.NAMED, str(path))
         return str(path)
 
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     yield name
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     assert not {"median", "main_class"} & {*registry.components("method"), *partitions()}
 
 
@@ -211,13 +211,13 @@ def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
 def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, monkeypatch, capsys):
     path = named(MEDIAN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(plugins.NAMED)
+    monkeypatch.delenv(component_files.NAMED)
     Path("config").mkdir()
     for text in ("", "scale: quick", "components: [", "components: 3", "- components"):
         if text:  # at first no configuration is here
             Path("config/config.yaml").write_text(text)
         name_configured()
-        assert plugins.NAMED not in os.environ
+        assert component_files.NAMED not in os.environ
     capsys.readouterr()
     Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
     assert main(["list", "methods"]) == 0
@@ -231,10 +231,10 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     snakemake_hooks_and_slurm.export_settings(
         "", 20.0
     )  # the environment stays where nothing is configured
-    assert plugins.configured_files() == ("mine.py",)
+    assert component_files.configured_files() == ("mine.py",)
     snakemake_hooks_and_slurm.export_settings("", 20.0, [path, "more.py"])
     # each file once, however it is written
-    assert plugins.configured_files() == ("mine.py", "more.py")
+    assert component_files.configured_files() == ("mine.py", "more.py")
 
 
 def returning(kind, name, made):
@@ -353,7 +353,7 @@ def own(tmp_path, monkeypatch):
     def write(made: str) -> list[str]:
         (tmp_path / "mine.py").write_text(MINE.replace("{made}", made))
         (tmp_path / "helper_beside.py").write_text("def half(x):\n    return x['half']\n")
-        monkeypatch.setenv(plugins.NAMED, str(tmp_path / "mine.py"))
+        monkeypatch.setenv(component_files.NAMED, str(tmp_path / "mine.py"))
         for client in range(2):
             model = torch.nn.Sequential(torch.nn.Linear(4, 3))
             torch.save(model.state_dict(), tmp_path / f"{client}.pt")
@@ -363,7 +363,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("helper_beside", None)
     yield write
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     registry.components("method")
 
 

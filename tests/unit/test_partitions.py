@@ -34,7 +34,7 @@ from fedrepro.data.partition_building import (
 )
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.planning.jobs import Scenario, public_data_of
-from fedrepro.stages.trial_data import TrialData
+from fedrepro.stages.client_and_server_examples import TrialData
 
 
 def held_by(spec):

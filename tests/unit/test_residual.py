@@ -15,7 +15,7 @@ from torch import nn
 import fedrepro
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.cli.main import main
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
@@ -290,7 +290,7 @@ made = Net(1, 3)
 def nets(tmp_path, monkeypatch):
     """The module of a file, `nets.py:Net`; and data."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(plugins.NAMED, "")
+    monkeypatch.setenv(component_files.NAMED, "")
     (tmp_path / "nets.py").write_text(NETS)
     space: dict[str, type] = {}
     exec(NETS, space)
@@ -298,7 +298,7 @@ def nets(tmp_path, monkeypatch):
     np.savez("data.npz", x=x, y=np.arange(30) % 3)
     torch.manual_seed(0)
     yield lambda: space["Net"](1, 3)
-    plugins.set_plugin_files(())
+    component_files.set_files(())
     components("model")
 
 
@@ -330,7 +330,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         given = ["0.pt", "--model", wrong, "--shape", "1,8,8", "--out", "a.pt"]
         assert main(["combine", "average", *given]) == 2
         assert told in capsys.readouterr().err
-        plugins.set_plugin_files(())
+        component_files.set_files(())
 
 
 def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):

@@ -18,7 +18,7 @@ from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
-from fedrepro.core import plugins, source_digests
+from fedrepro.core import component_files, source_digests
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
@@ -263,7 +263,7 @@ def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monk
     with Path("config/config.yaml").open("a") as config:
         config.write("components: [mine.py]\n")
     Path("mine.py").write_text("x = 1\n")
-    monkeypatch.delenv(plugins.NAMED, raising=False)
+    monkeypatch.delenv(component_files.NAMED, raising=False)
     with pytest.raises(FedreproError, match=r"mine\.py has no component"):
         fedrepro.run(KEY, scale="tiny")
 

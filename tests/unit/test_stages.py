@@ -22,7 +22,7 @@ from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate_and_peer as federate
-from fedrepro.stages.trial_data import examples_of
+from fedrepro.stages.client_and_server_examples import examples_of
 from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fedrepro.cli.main import main, name_configured
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.artifacts import read_json, read_source, read_table, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -67,8 +67,8 @@ exhibits:
 def working_in(place: Path) -> Iterator[Path]:
     """In a folder, with what its configuration names and nothing else."""
     with chdir(place), pytest.MonkeyPatch.context() as patch:
-        patch.setenv(plugins.NAMED, "")  # and back to what it was
-        del os.environ[plugins.NAMED]
+        patch.setenv(component_files.NAMED, "")  # and back to what it was
+        del os.environ[component_files.NAMED]
         name_configured()
         yield place
     components("method")
@@ -124,12 +124,12 @@ def with_number(value: float) -> None:
 def redrawn() -> None:
     """Draw the entry's exhibit again, from metrics that may have been altered."""
     entry = submissions.read_entry(PLACE)
-    plugins.set_plugin_files([str(PLACE.absolute() / "median.py")])
+    component_files.set_files([str(PLACE.absolute() / "median.py")])
     file = submissions.exhibit_file_of(load_exhibits()["mini"], entry.says)
     with chdir(PLACE):
         plan = Plan(entry.config(), {"mini": file}, "tiny")
         draw_exhibit("mini/1-digits", plan, Path("mini/1-digits"))
-    plugins.set_plugin_files([])
+    component_files.set_files([])
 
 
 def verified(*words: str) -> int:

@@ -12,14 +12,7 @@ from synthetic import KEY, draw, plan, undrawn, workplace
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.tables import (
-    TableRow,
-    TextCell,
-    TextTable,
-    html,
-    number_form,
-    number_text,
-)
+from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html, number_form, number_text
 from fedrepro.numbers.exhibit_files import open_recorded
 from fedrepro.numbers.run_times import times_of
 from fedrepro.numbers.tables_and_selection import NUMBERS, csv_text, read_csv

@@ -29,7 +29,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_row
 from fedrepro.planning.config_files import Config
 from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.trial_data import TrialData
+from fedrepro.stages.client_and_server_examples import TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from fedrepro import __version__
-from fedrepro.cli.combine_evaluate_and_check import check_method, combine, evaluate
 from fedrepro.cli.data_and_draw import data_app, draw_app
 from fedrepro.cli.main import STOPPED
+from fedrepro.cli.own_models_and_methods import check_method, combine, evaluate
 from fedrepro.cli.printing import say, show
 from fedrepro.cli.results_and_leaderboard import (
     Scale,

@@ -17,7 +17,7 @@ from fedrepro.core import evaluation_schedule, params, registry
 from fedrepro.core.literature_names_and_tokens import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
-from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import (
+from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
     claim_counts,
     printed_counts,
     settled_counts,

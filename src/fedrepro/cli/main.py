@@ -46,7 +46,7 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
     except SystemExit as error:
-        from fedrepro.core.plugins import own_fault
+        from fedrepro.core.component_files import own_fault
 
         if not own_fault(error):
             raise
@@ -60,8 +60,8 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
 
     A debugging option in the command's `arguments` asks for the trace. Returns the exit status.
     """
+    from fedrepro.core.component_files import own_fault
     from fedrepro.core.errors import FedreproError, arose, sentence_for
-    from fedrepro.core.plugins import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
@@ -96,13 +96,13 @@ def name_configured() -> None:
     Such files define methods, data sets, networks and more. The environment variable
     FEDREPRO_COMPONENTS, if set, lists other files in their place.
     """
-    from fedrepro.core import plugins
+    from fedrepro.core import component_files
 
     text = ""
     with contextlib.suppress(OSError), open(CONFIG, encoding="utf-8") as file:
         text = file.read()
     # reading yaml takes longer than all else here
-    if plugins.NAMED in os.environ or "components" not in text:
+    if component_files.NAMED in os.environ or "components" not in text:
         return
     from fedrepro.core.yaml_text import parse_yaml
 
@@ -113,7 +113,7 @@ def name_configured() -> None:
         return
     files = config.get("components") if isinstance(config, dict) else None
     if isinstance(files, list) and all(isinstance(file, str) for file in files):
-        plugins.set_plugin_files(files)
+        component_files.set_files(files)
 
 
 def _here(command: list[str]) -> int:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from fedrepro.cli.main import THREADS, run_here
 from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_user
-from fedrepro.core import plugins, provenance, source_digests
+from fedrepro.core import component_files, provenance, source_digests
 from fedrepro.core.registry import KINDS, components
 
 STEPS = "fedrepro.training.compiled_steps"
@@ -185,7 +185,7 @@ def use_large_pages() -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries; serve jobs at the socket `listening` until the pipe `lifeline` closes."""
     gc.disable()  # collecting takes a third of loading, and finds nothing
-    plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
+    component_files.set_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)
 
     def serve(seconds: float | None = 0) -> None:

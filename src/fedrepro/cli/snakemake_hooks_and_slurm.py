@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.errors import FedreproError
 
 KILLED = (
@@ -40,7 +40,7 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
-    plugins.add_plugin_files(components)
+    component_files.add_files(components)
 
 
 def add_scripts_to_path() -> None:

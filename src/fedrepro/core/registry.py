@@ -1,7 +1,7 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
 Modules register their functions by decorators: ours, which load without torch and scikit-learn so
-that planning takes milliseconds, and a user's files (`plugins.py`).
+that planning takes milliseconds, and a user's files (`component_files.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.literature_names_and_tokens import method_called, simple
 from fedrepro.core.method_kinds import MODULE
@@ -121,7 +121,7 @@ def _import(kind: str) -> None:
 def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, such as method; return these by name."""
     _import(kind)
-    files = plugins.configured_files()
+    files = component_files.configured_files()
     for file in [file for file in _of_file if file not in files]:
         for item in _of_file.pop(file):
             del _found[item.kind][item.name]
@@ -141,9 +141,9 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 def model_in(word: str) -> str:
     """Load the class that `word` names, such as nets.py:Net; return its name as a model, or ""."""
-    if not plugins.OF_CLASS.search(word):
+    if not component_files.OF_CLASS.search(word):
         return ""
-    plugins.add_plugin_files([word])
+    component_files.add_files([word])
     components("model")
     path = os.path.abspath(word)
     return next(own[0].name for file, own in _of_file.items() if os.path.abspath(file) == path)
@@ -162,13 +162,13 @@ def _load(file: str) -> None:
     before = {kind: dict(found) for kind, found in _found.items()}
     own = _of_file[file] = list[Component]()  # it may ask for components while it is loaded
     try:
-        with plugins.opened_files() as opened:
-            made = plugins.load_file(file)
+        with component_files.opened_files() as opened:
+            made = component_files.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
             keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
-            keep(called_by(made, plugins.module_of(file)))
+            keep(called_by(made, component_files.module_of(file)))
         for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:
             if not asked or (kind, name) == ("model", asked[0]):
                 own.append(_found[kind][name])

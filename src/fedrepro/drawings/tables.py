@@ -17,7 +17,7 @@ from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.figure_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
-from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import reasons, word_of
+from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import reasons, word_of
 from fedrepro.planning.drawing_base import final, select_series
 from fedrepro.planning.exhibit import CASE
 

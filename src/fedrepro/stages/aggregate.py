@@ -14,11 +14,11 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line
+from fedrepro.core.component_files import own_fault
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
-from fedrepro.core.plugins import own_fault
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.state_and_model_files import TrialModels, read_models
@@ -32,8 +32,8 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.client_and_server_examples import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
-from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.client_queries import ClientCost, CostCounter

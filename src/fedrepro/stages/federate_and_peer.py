@@ -47,8 +47,8 @@ from fedrepro.numbers.model_evaluation import (
     strange,
 )
 from fedrepro.planning.jobs import Job
+from fedrepro.stages.client_and_server_examples import ScenarioData
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
-from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.stages.trial_rounds import (
     Checkpointer,
     Evaluator,

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.component_files import own_fault
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError, sentence_for
 from fedrepro.core.metrics import Table
-from fedrepro.core.plugins import own_fault
 from fedrepro.core.provenance import resources_used
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
@@ -76,8 +76,8 @@ def run(
     key = str(key)
     with inside_folder(folder or "."):
         config = load_config()
-        if config.components and plugins.NAMED not in os.environ:
-            plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
+        if config.components and component_files.NAMED not in os.environ:
+            component_files.set_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         exhibit = plan.exhibit(key)
         target = plan.exhibit_file(key, exhibit.suffix)
@@ -110,14 +110,14 @@ def run_words(
         own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
         out = source.parents[2] if own and (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()
-    plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
+    component_files.set_files(map(os.path.abspath, component_files.configured_files()))
     if there:
         with inside_folder(out):
-            plugins.add_plugin_files(map(os.path.abspath, load_config().components))
+            component_files.add_files(map(os.path.abspath, load_config().components))
     if words:
         command, named, name = words.command, None, model_in(words.model)
         if name:  # jobs and the YAML name it
-            plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
+            component_files.set_files(map(os.path.abspath, component_files.configured_files()))
             named, words = words.model, replace(words, model=name)
         plan_of_words(exhibits_of_words(words, "run"))
     else:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
     read_json,
@@ -169,7 +169,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         raise FedreproError(
             f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
-    own = item.file in plugins.loaded_files
+    own = item.file in component_files.loaded_files
     out = entries_folder(RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
         raise FedreproError(f"{out} is there already: remove it")
@@ -273,8 +273,8 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         shutil.copyfile(folder / entry.file, work / entry.file)
     settings = entry.config(components=files, mirror=mirror and os.path.abspath(mirror))
     (work / "config/config.yaml").write_text(settings.model_dump_json(), encoding="utf-8")
-    before = plugins.configured_files()
-    plugins.set_plugin_files(files)
+    before = component_files.configured_files()
+    component_files.set_files(files)
     try:
         if entry.paper not in {*exhibits, *exhibits.unread}:
             raise unknown("leaderboard", entry.paper, exhibits, str(folder))
@@ -285,7 +285,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         (work / OWN_EXHIBITS / f"{entry.paper}.yaml").write_text(text, encoding="utf-8")
         yield Plan(settings, {entry.paper: file}, entry.scale)
     finally:
-        plugins.set_plugin_files(before)
+        component_files.set_files(before)
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:

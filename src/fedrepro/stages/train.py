@@ -15,8 +15,8 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.state_and_model_files import KIND, model_rows
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
+from fedrepro.stages.client_and_server_examples import ScenarioData
 from fedrepro.stages.job_log_and_gpu_lock import log
-from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights

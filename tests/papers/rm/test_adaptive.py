@@ -28,9 +28,7 @@ from fedrepro.papers.rm.methods.adaptive_hyper_parameters import (
     Search,
     reward_of,
 )
-from fedrepro.papers.rm.methods.representation_matching import (
-    RepresentationMatching,
-)
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.planning.forecast import trained_on
 
 LRS, STEPS = (0.02, 0.04, 0.08, 0.16, 0.32), (10, 20, 30, 40)

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import Interval
-from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
+from fedrepro.numbers.verdicts.claim_check_kinds import BOUNDS, Bounds, Check
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, contrasts
 from fedrepro.planning.config_files import load_yaml, validated
 from fedrepro.planning.drawing_base import Strict

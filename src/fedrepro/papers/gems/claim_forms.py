@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.numbers.verdicts.claim_checks import Form, best_of, cell_differences
+from fedrepro.numbers.verdicts.claim_check_kinds import Form, best_of, cell_differences
 from fedrepro.numbers.verdicts.claim_numbers import Cell, Exhibits, Statement, join_cells, statement
 
 

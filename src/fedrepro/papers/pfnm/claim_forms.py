@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, exact_means, pairs
-from fedrepro.numbers.verdicts.claim_checks import Form, best_of, ratio_of
+from fedrepro.numbers.verdicts.claim_check_kinds import Form, best_of, ratio_of
 from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     Exhibits,

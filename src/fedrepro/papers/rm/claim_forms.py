@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fedrepro.numbers.tables_and_selection import area_of
-from fedrepro.numbers.verdicts.claim_checks import Form
+from fedrepro.numbers.verdicts.claim_check_kinds import Form
 from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, statement
 
 

@@ -25,7 +25,9 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.leaderboard import HERE
-from fedrepro.numbers.verdicts import verdict_counts_and_set_ups
+from fedrepro.numbers.verdicts import (
+    verdict_counts_and_unreported_settings as verdict_counts_and_set_ups,
+)
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts

@@ -18,7 +18,12 @@ from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.verdict_counts_and_set_ups import BOUND, NO_PLACE, Row, standing
+from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
+    BOUND,
+    NO_PLACE,
+    Row,
+    standing,
+)
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site.report_data import BoardView
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fedrepro.api import BELIEFS, NEEDS, ClientInfo, GlobalModel, LocalModels, Simulated, takes
-from fedrepro.core import plugins
+from fedrepro.core import component_files
 from fedrepro.core.artifacts import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -30,7 +30,7 @@ from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
-from fedrepro.stages.trial_data import declared_part
+from fedrepro.stages.client_and_server_examples import declared_part
 from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
@@ -111,7 +111,7 @@ class _Watched:
             reader = sys._getframe(1).f_globals.get("__name__", "")
             item = components("method").get(object.__getattribute__(self, "method"))
             mine = item.fn.__module__ if item else METHODS[0]
-            forbidden = reader == mine or reader.startswith((*METHODS, plugins.MODULES))
+            forbidden = reader == mine or reader.startswith((*METHODS, component_files.MODULES))
             said = f"a method reads `clients.data` (in {reader}): let clients answer instead"
             _require(not forbidden, said)
         return super().__getattribute__(name)
@@ -282,8 +282,8 @@ def methods_of(wanted: str) -> list[Component]:
         if wanted not in known:
             raise unknown("method", wanted, known, "fedrepro (a file ends in .py)")
         return [known[wanted]]
-    plugins.add_plugin_files([wanted])
-    files = plugins.configured_files()
+    component_files.add_files([wanted])
+    files = component_files.configured_files()
     file = next(one for one in files if os.path.abspath(one) == os.path.abspath(wanted))
     methods = [item for item in components_of(file) if item.kind == "method"]
     if not methods:
@@ -342,5 +342,5 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     except FedreproError as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        return plugins.own_fault(error) or f"{type(error).__name__}: {error}"
+        return component_files.own_fault(error) or f"{type(error).__name__}: {error}"
     return ""

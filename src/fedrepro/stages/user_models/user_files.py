@@ -22,7 +22,7 @@ from fedrepro.data.user_data import WHOLE, csv_lines, read_csv_examples, read_np
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.stages.aggregate import recalibrates
-from fedrepro.stages.trial_data import AT_CLIENTS, declared_part
+from fedrepro.stages.client_and_server_examples import AT_CLIENTS, declared_part
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.client_queries import CostCounter
 from fedrepro.training.federation.clients import ClientData, Clients

@@ -70,16 +70,16 @@ def configured_files() -> tuple[str, ...]:
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts)
 
 
-def set_plugin_files(files: Iterable[str]) -> None:
+def set_files(files: Iterable[str]) -> None:
     """Let this process and its children load exactly these Python files with components."""
     os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
 
 
-def add_plugin_files(files: Iterable[str]) -> None:
+def add_files(files: Iterable[str]) -> None:
     """Let this process and its children also load these Python files with components, each once."""
     listed = configured_files()
     there = {*map(os.path.abspath, listed)}
-    set_plugin_files([*listed, *(file for file in files if os.path.abspath(file) not in there)])
+    set_files([*listed, *(file for file in files if os.path.abspath(file) not in there)])
 
 
 def load_file(file: str) -> Any:
