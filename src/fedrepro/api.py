@@ -77,7 +77,7 @@ BatchNorm = Annotated[
 
 
 def _merging(*, batchnorm: BatchNorm = "average") -> None:
-    """Declare by this signature the parameter `batchnorm` of all methods that merge networks."""
+    """Declare, by its signature, the parameter `batchnorm` of every method that merges networks."""
 
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
@@ -183,7 +183,8 @@ class Report:
     metrics: a number by name of metric, of METRICS or declared by the method. clients: a number per
     client by name of metric, arrays (J,); NaN for absent clients. traffic: number and bytes of the
     round's messages; by default one model to and one from every client that trained, or one network
-    along each edge of a graph. exchanges: how often messages were exchanged in this round.
+    along each edge of a graph. exchanges: the round's round trips from the server to clients and
+    back; on a graph, how often nodes sent to neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -203,9 +204,9 @@ class GlobalModel:
         tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
         weights: each network's weight by class, (m, K), columns sum to one; None if m is 1.
         diagnostics: a number by name of metric, of METRICS or declared by the method.
-        traffic, exchanges: number and bytes of a one-shot method's messages, and how often clients
-            exchanged some with the server; by default every client's model once, and what the
-            method asked clients to do afterwards.
+        traffic, exchanges: number and bytes of a one-shot method's messages, and how many times
+            clients sent some to the server; by default their models once, and then their answers
+            to what the method asked through `ClientInfo.clients`.
         layers: names of layers in the clients' state dicts, if known.
         ties: if given, each network votes for its class with its weight, and this random key draws
             among classes with equal votes.
@@ -262,7 +263,7 @@ class GlobalModel:
 
 
 def _numbers(tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None) -> int:
-    """Count parameters of m networks, `tensors` (m, *shape), without zeros that pad `widths`."""
+    """Count the parameters of m networks (m, *shape), without padding behind hidden `widths`."""
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
         sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
@@ -365,11 +366,11 @@ def method(
         paper: the paper that describes it.
         label: its name in figures; by default `name`.
         evaluate: parts of the data, such as test, on which its models are measured.
-        scenario: the partition, model or training that it fixes, by name, or parameters of these.
+        scenario: what it fixes of partition, model, training: {kind: name or {parameter: value}}.
         metrics: metrics, by name, that are measured of this method alone.
         prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters) that
             is called once for all settings equal in these; they get its result as `prepared`.
-        sends: a phrase for what clients send besides their models (need `client_answers`).
+        sends: what clients send besides their models, as a phrase (with need `client_answers`).
         one_start: whether clients must start from equal weights; "better": they should.
         grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of

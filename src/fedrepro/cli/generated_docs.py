@@ -64,7 +64,7 @@ def documents() -> dict[Path, str]:
 
 
 def docs_page(template: str) -> str:
-    """Return a page of the docs: the file `template`, with lists of methods inserted."""
+    """Return a page of the docs: `template`, of cli/templates, with lists of methods inserted."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -97,7 +97,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return a drawing's classes to document: its `options`, and the items of lists among these."""
+    """Return a drawing's classes to document: `options`, if not empty, and items of its lists."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]

@@ -39,7 +39,7 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run a job given as json, or unfinished jobs of a file with one a line; return exit status."""
+    """Run the job that is json in `argv`, or unfinished ones of a file; return the exit status."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -80,7 +80,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs of a file, each in a process, stage by stage; return 0 if all are done."""
+    """Run unfinished jobs of file `path`, by stages, as `options` say; return 0 if all are done."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_path, read_job
 

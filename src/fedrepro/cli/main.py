@@ -91,10 +91,9 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load the users' files that config.yaml lists under `components`.
+    """Let this process load users' methods, data sets, … from files in `components` of config.yaml.
 
-    Such files define methods, data sets, networks and more. The environment variable
-    FEDREPRO_COMPONENTS, if set, lists other files in their place.
+    The environment variable FEDREPRO_COMPONENTS, if set, lists other files in their place.
     """
     from fedrepro.core import component_files
 

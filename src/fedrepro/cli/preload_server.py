@@ -56,7 +56,7 @@ main(*map(int, sys.argv[1:]))"""
 def start_server(jobs: int) -> int | None:
     """Start a process that has libraries loaded and forks for each of a workflow's `jobs`.
 
-    Returns the writing end of a pipe that keeps it alive, or None if not started, as for few jobs.
+    Returns the descriptor of a pipe that keeps it alive; None if not started, as for few jobs.
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
@@ -119,7 +119,11 @@ def run_forked_job(
     folder: bytes,
     environment: dict[bytes, bytes],
 ) -> None:
-    """Run a client's command `words` on its streams, `given`; signals and status use `channel`."""
+    """Run `fedrepro` with `words`, in `folder` and `environment`, for a client; end this process.
+
+    `given` are the client's standard streams, as descriptors. Its signals, and the exit status to
+    it, go through `channel`.
+    """
     code = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -183,7 +187,7 @@ def use_large_pages() -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load all libraries; serve jobs at the socket `listening` until the pipe `lifeline` closes."""
+    """Load libraries; serve jobs at socket `listening` until pipe `lifeline` ends (descriptors)."""
     gc.disable()  # collecting takes a third of loading, and finds nothing
     component_files.set_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)

@@ -52,10 +52,10 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete the result files of methods that failed, so that the next run computes them again.
+    """Delete result files of methods that failed at size `scale`, so that they are computed again.
 
-    Figures with failed methods get an old date, so that the next run draws them again. Returns
-    sentences on the failures, and the figures' files.
+    Returns (sentences on the failures, files of figures with such methods). The files get an old
+    date, so that the next run draws them again.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -73,10 +73,7 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
 
 
 def repeat_errors(logs: str | list[str]) -> None:
-    """Print the error messages of failed jobs, from Snakemake's log files, when a workflow ends.
-
-    Snakemake prints them among the file names of a job, which may be thousands.
-    """
+    """Print the error messages of failed jobs, from Snakemake's log files, when a workflow ends."""
     killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}
     for log in [logs] if isinstance(logs, str) else logs:
@@ -170,7 +167,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count SLURM jobs of `folder`, waiting or running, by name, if names begin with `prefix`."""
+    """Return {name: count} of SLURM jobs of `folder` whose names begin with `prefix`."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))
@@ -178,7 +175,7 @@ def _jobs(prefix: str, folder: str) -> Counter[str]:
 
 
 def _ask(*command: str) -> tuple[str, str]:
-    """Run a command of SLURM; return (output, reason of failure), "" if the command succeeded."""
+    """Run a command of SLURM; return (output, reason of failure); a success has the reason ""."""
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE

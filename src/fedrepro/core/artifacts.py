@@ -44,12 +44,12 @@ TAIL = 1 << 20  # bytes at the end, in which the last checksum is that of a tabl
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """Return the checksum of `data` as text: 64 bits of xxh3, a fast hash."""
+    """Return the checksum of `data` as text: "xxh3:" and 16 hexadecimal digits."""
     return f"xxh3:{xxhash.xxh3_64_hexdigest(data)}"
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, but for a checksum stored in it at offset `hole`."""
+    """Return the checksum of a file's bytes, without a checksum stored in it at offset `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -62,7 +62,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file exists and has `checksum`, computed without the one at `hole`."""
+    """Return whether a file exists and checksum_of_file(path, hole) is `checksum`."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -79,7 +79,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return offset and text of the checksum stored in a parquet or .pt file; None without one."""
+    """Return (offset, text) of the checksum stored in a parquet or .pt file; None without one."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -104,27 +104,27 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return `path` from the folder of a pipeline stage on, as train/x, to be stored; or ""."""
+    """Return the end of `path` from a pipeline stage's folder on, as train/x; "" if it has none."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
 
 
 def require_place(path: Name, written: str) -> None:
-    """Raise FedreproError if `written`, the path stored in a file, differs from its real `path`."""
+    """Raise FedreproError if `path` was moved; `written` is its `place_of` when it was made."""
     if written and place_of(path) not in ("", written):
         raise corrupt_file_error(path, f"it was made as {written}")
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that says `why` a file is unreadable, and to delete it, or `remove`."""
+    """Return the error that `path` is unreadable (`why`), and to delete it, or folder `remove`."""
     fix = f"delete {f'the folder {remove}' if remove else 'it'} and start again"
     said = f"{path} cannot be read ({one_line(why)}): it is missing or damaged; {fix}"
     return FedreproError(f"{said}, and it will be made again")
 
 
 def version_error(path: Name, found: object, remove: str) -> FedreproError:
-    """Return the error that says a file has schema version `found`, and to delete `remove`."""
+    """Return the error for schema version `found`, and to delete `remove` ("file" or "folder")."""
     said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
     return FedreproError(f"{said}; delete the {remove} and start again")
 
@@ -178,7 +178,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise if `path` is not a file, ends in none of `suffixes`, or is one of those to `read`."""
+    """Raise if `path` is a folder or device, has none of `suffixes`, or is one of files `read`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
@@ -190,7 +190,7 @@ def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = (
 
 
 def require_file(path: Name, what: str = "") -> None:
-    """Raise FedreproError, "cannot `what`: …", if `path` is a folder, a device or a pipe."""
+    """Raise FedreproError, "cannot `what`" (as write x), if `path` is a folder, device or pipe."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -231,7 +231,7 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
-    """Write keys and values as JSON, with their checksum under the key `checksum`."""
+    """Write the dict `value` as JSON, with a checksum of its items under the key `checksum`."""
     # as it is read back: keys are texts then, tuples lists
     plain = json.loads(json.dumps(value))
     whole = plain | {"checksum": _of_value(plain)}
@@ -239,9 +239,9 @@ def write_json(path: Name, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
-    """Read a JSON file, check its checksum, and return the value without the key `checksum`.
+    """Read a JSON file, check its checksum, and return it as a dict without the key `checksum`.
 
-    `keys` maps each key that the value must have to the type of its value, or types. Errors ask to
+    `keys` maps each key that the dict must have to the type of its value, or types. Errors ask to
     delete the file, or the folder `remove`.
     """
     try:
@@ -267,10 +267,10 @@ def write_table(
     provenance: Source,
     compact: bool = False,
 ) -> None:
-    """Write a table as parquet; metadata hold its `kind`, such as metrics, and its provenance.
+    """Write a table as parquet; metadata hold `kind`, such as metrics, and `provenance`.
 
-    `table` may be an iterator of tables of one schema, which become row groups of an uncompressed
-    file; so it may be larger than the memory. `compact` compresses more, for a repository: slower.
+    `table` is a table, columns by name, or an iterator of tables of one schema, which become row
+    groups of an uncompressed file, perhaps larger than the memory. `compact` compresses more.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -304,7 +304,7 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Yield an open table of this package; raise if it is damaged or not of `kind` (None: any)."""
+    """Yield an open table file; raise if it is damaged or not of `kind`, as metrics (None: any)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -342,7 +342,7 @@ def read_source(path: Name) -> dict[str, Any]:
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Raise if the provenance (code, seed, …) of a table has other values for keys of `made`."""
+    """Raise if a key of `made`, such as seed, has another value in a table file's provenance."""
     found = read_source(path)
     if wrong := [key for key, wanted in made.items() if found.get(key, wanted) != wanted]:
         why = f"it was made with {wrong[0]} {found[wrong[0]]}, not {made[wrong[0]]}"

@@ -34,7 +34,7 @@ loaded_files: set[str] = set()  # of users, by absolute paths
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict whose keys become absolute paths of files that the body reads, except code."""
+    """Yield a dict whose keys become paths of the files that the `with` body reads, except code."""
     _hook()
     _watched.append({})
     try:

@@ -34,7 +34,7 @@ def _cut(text: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """Return the error for a `name`, written in `where`, that is not a known `what` (method, …)."""
+    """Return the error that `name`, written in `where`, is not in `known`, names of a `what`."""
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -79,7 +79,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
-    """Return a FedreproError if `error` is of memory, file, disk or missing package; else None."""
+    """Return the FedreproError for an `error` of memory, file, disk or package; else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
@@ -100,7 +100,7 @@ def sentence_for(error: BaseException) -> FedreproError | None:
 
 
 def arose(error: BaseException) -> str:
-    """Describe an unexpected error on one line: type, message, file and line of code."""
+    """Return an unexpected error on one line: type, message, file and line of code."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__, -1)

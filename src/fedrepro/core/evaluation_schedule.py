@@ -47,8 +47,8 @@ class EvaluationSchedule:
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
     """Return the number of rounds, perhaps a fraction, until accuracy reaches `target`; or inf.
 
-    As in the FedAvg paper, the running maximum of `accuracies` is interpolated linearly between
-    `rounds`, from accuracy 0 at round 0.
+    `accuracies` are measured after `rounds`. As in the FedAvg paper, their running maximum is
+    interpolated linearly, from accuracy 0 at round 0.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):
@@ -66,11 +66,11 @@ Over = Literal["end", "half", "race"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
+    """A rule that selects hyperparameters: those whose mean of `metric` over trials is best.
 
-    over: whether the metric is taken at the end of a run, on average over the second half of the
-    rounds that all settings ran, or at the last comparison of successive halving. need: a name of
-    the data that the rule uses, such as server_validation.
+    split: the examples measured on. over: "end" of a run, "half", the mean over the second half of
+    the rounds that all settings ran, or "race", the last comparison of successive halving. need: a
+    name of the data that the rule uses, such as server_validation. words: the rule in a sentence.
     """
 
     name: str
@@ -109,7 +109,7 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return 1/8, 1/4 and 1/2 of `rounds`, rounded up: when the worse half stops; () for 0."""
+    """Return 1/8, 1/4 and 1/2 of `rounds`, rounded up: then the worse half stops; () for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 

@@ -29,9 +29,9 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return `active_mode`.
+    """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return active_mode().
 
-    Changes nothing that is set, or on a processor without AVX2, or after a library was loaded.
+    A variable that is set stays; all stay if the file `cpu` lists no AVX2 or a library was loaded.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()

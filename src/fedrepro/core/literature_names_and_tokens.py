@@ -19,9 +19,9 @@ from fedrepro.core.spec import Component, Spec
 
 @dataclass(frozen=True)
 class FieldName:
-    """A name in the literature, such as FedProx, for one of our methods with some parameters set.
+    """A name in the literature, such as FedProx, for our `method` with parameters set to `values`.
 
-    words: a description, such as an equation. training: parameters of local training that it sets.
+    words: a description, such as an equation. training: values of parameters of local training.
     """
 
     name: str
@@ -65,9 +65,9 @@ FIELD_NAMES = (
 
 
 def method_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method among `known` (by name) that `name`, written at `where`, stands for.
+    """Return the method of `known`, components by name, that `name` means; raise if there is none.
 
-    It may be a method's own name, one from the literature or a label in figures, in any case.
+    `name` is the method's own, one in the literature or its label in figures; errors name `where`.
     """
     if name in known:
         return FieldName(name, name)
@@ -98,7 +98,7 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a setting as in result files: fedavg+epochs~2;training+lr~0.1;tune+examples~100."""
+    """Return the text of `method`, `training` and `tune`: fedavg+epochs~2;training+lr~0.1;tune."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))
@@ -108,10 +108,10 @@ KEY_BYTES = 5  # of the digest in the name of a folder
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Name a folder of results: names of components `shown_by`, for people, and a hash of `specs`.
+    """Return the name of a folder of results: the names of components `shown_by`, and a hash.
 
-    The hash, which makes the name unique, is of all components with their parameters, and of the
-    texts `further`.
+    The hash, which makes the name unique, is of all components `specs` with their parameters, and
+    of the texts `further`.
     """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()

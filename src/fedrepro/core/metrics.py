@@ -150,7 +150,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` as a row of a file; if fine-tuned by `tune`, on public sample `repetition`."""
+    """A `Number` of a method in a trial; if fine-tuned, by `tune` on public sample `repetition`."""
 
     trial: int
     method: Spec
@@ -186,8 +186,8 @@ class Table:
     def arrow(self) -> pa.Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
-        The columns are LEADING, then <kind>_name and <kind>_<parameter> of data set, partition, ….
-        `setting` is a text of the method's parameters, and of changes of training and fine-tuning.
+        The columns are LEADING (trial, method, …), then <kind>_name and <kind>_<parameter> of data
+        set, partition, …. The column `setting` is from `setting_token`.
         """
         import pyarrow as pa
 

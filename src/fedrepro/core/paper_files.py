@@ -34,7 +34,7 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    NAME and LINK are of the paper, PICTURE a figure that represents it, PART the part that is run.
+    `what` is NAME or LINK of the paper, PICTURE, a figure of it, or PART, which part of it is run.
     """
     known = paper in paper_names()
     return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, "")) if known else ""
@@ -66,7 +66,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """List papers with one of the files `names`, or <paper><suffix> in a user's folder `own`."""
+    """List papers that have a file of `names`, or in the user's folder `own` a <paper><suffix>."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -74,12 +74,12 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return EXHIBITS of a paper's exhibits.py: figures and tables, written as in exhibits.yaml."""
+    """Return EXHIBITS of a paper's exhibits.py: plain values with the form of exhibits.yaml."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
 def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
-    """Return {paper: attribute `what`, as FORMS, of its `module`, as claim_forms, if present}."""
+    """Return {paper: attribute `what`, as FORMS, of its `module`.py, as claim_forms.py, if any}."""
     return {
         paper: getattr(importlib.import_module(f"{PAPERS}.{paper}.{module}"), what)
         for paper, folder in paper_names().items()
@@ -88,7 +88,7 @@ def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return the pages on papers' results below `root`: paths by `<paper>` or `<paper>-<part>`."""
+    """Return pages on papers' results, relative to `root`, by <paper> or <paper>-<part>."""
     found = (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md")
     pages = {path.parent.name + path.stem.removeprefix(FINDINGS): path for path in found}
     return {name: pages[name].relative_to(root) for name in sorted(pages)}

@@ -66,9 +66,8 @@ def versions() -> dict[str, str]:
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    `about` is the content of its json. Equal bytes need a CPU with selected kernels
-    (`kernel_pinning.py`), and components (methods, data sets, …) of the versions that the json
-    records.
+    `about` is the content of its json. Equal bytes need a CPU with selected kernels, and components
+    (methods, data sets, …) of the versions that the json records.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -86,7 +85,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
-    arithmetic: how CPU kernels are selected. changed_to: the hash of the sources, if changed since.
+    arithmetic: how CPU kernels are selected. changed_to: the new hash of sources, if they changed.
     """
     if device.startswith("cuda"):  # its product has a name, and no number
         import torch
@@ -113,9 +112,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the keys of `origin` and more. `inputs` are the provenances of files that the new
-    one was computed from; `behind` lists their origins that differ from this process's. `specs` are
-    its components (data set, method, …), `parts` further keys and values.
+    The result has the keys of `origin` and more: those of `parts`, and descriptions of `specs`, the
+    file's components (data set, method, …). `inputs` are the provenances of files from which the
+    new one was computed; the key `behind` lists their origins that differ from this process's.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)
@@ -136,7 +135,7 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the distinct origins (keys ORIGIN) of provenances and of their inputs, sorted."""
+    """Return distinct origins (keys ORIGIN) of provenances `sources` and their inputs, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources

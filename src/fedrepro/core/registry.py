@@ -51,7 +51,7 @@ def _set_aside(
         ),
     ] = "server",
 ) -> None:
-    """Set aside training examples that no client trains with, drawn once per trial."""
+    """Declare parameters of all partitions, for training examples that no client trains with."""
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -97,7 +97,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if component `name` of a `kind` is `given` a text where a list is due."""
+    """Raise FedreproError if a property `given` to component `name` is a text, not a list."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -119,7 +119,7 @@ def _import(kind: str) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Import the modules that define components of a kind, such as method; return these by name."""
+    """Import the modules that define components of a kind, as method; return components by name."""
     _import(kind)
     files = component_files.configured_files()
     for file in [file for file in _of_file if file not in files]:
@@ -132,7 +132,7 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def component_called(kind: str, name: Any, where: str = "") -> Component:
-    """Return the component `name` of a `kind`; raise, with its place `where`, if unknown."""
+    """Return the component `name` of a `kind`; raise, naming the place `where`, if unknown."""
     known = components(kind)
     if name not in known:
         raise unknown(kind, name, known, where)
@@ -195,7 +195,7 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return model(shape, classes), which calls a user's class with arguments by their names."""
+    """Return model(shape, classes), of module `module`, that calls a user's class `made`."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC
@@ -215,14 +215,14 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component that a text means: a `Spec.token`, or a word as in `entry_of`."""
+    """Return the Spec of a `kind` that `token` means: a `Spec.token` or a word as in `entry_of`."""
     spec = spec_of_entry(kind, entry_of(kind, token))
     # a token may stand for several settings of a method, but of nothing else
     return spec if kind == "method" else spec.single()
 
 
 def spec_of_entry(kind: str, entry: Mapping[str, Any], where: str = "") -> Spec:
-    """Return the component that a dict from `Spec.entry` describes; errors begin with `where`."""
+    """Return the Spec that a dict from `Spec.entry` describes; errors begin with `where`."""
     component = component_called(kind, entry["name"], where)
     make = component.listing if PAIRED in entry else component.spec
     return make({key: v for key, v in entry.items() if key not in ("name", PAIRED)}, where)
@@ -292,7 +292,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Convert a text to the type of parameter `key`, keep other values; errors quote `where`."""
+    """Convert a text `value` to the type of params[key], keep others; errors quote `where`."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

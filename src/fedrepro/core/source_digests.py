@@ -20,7 +20,7 @@ HIDDEN = (".", "__pycache__")
 
 
 def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
-    """Return the contents of all files of the package that results depend on, by relative path."""
+    """Return the contents of files in folder `package` that results depend on, by relative path."""
     contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
@@ -39,7 +39,7 @@ def _content(path: str) -> bytes:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """Return a hash of the names and contents of files: 128 bits, as 32 hexadecimal digits."""
+    """Return a hash of `files`, contents by name: 128 bits, as 32 hexadecimal digits."""
     hasher = blake2b(digest_size=16)
     for name, content in files.items():
         hasher.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))

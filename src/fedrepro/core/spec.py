@@ -62,11 +62,11 @@ class Component:
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'"."""
+        """Return how an error about this begins, after `where`: "a.yaml: method 'fedavg'"."""
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function; raise FedreproError if it fails or gives another type."""
+        """Call the function; raise FedreproError if it fails or its result is not `expected`."""
         try:
             with opened_files() as files:
                 result = self.fn(*args, **values)
@@ -84,7 +84,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], *folders: str) -> None:
-        """Raise if a user component read any of `files` outside `folders` without declaring it."""
+        """Raise if a user component that lacks `reads` read any of `files` outside `folders`."""
         path = next((file for file in files if not opened_within(file, *folders)), "")
         own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
         if path and own and "reads" not in self.meta:
@@ -123,7 +123,7 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec to try several settings, each with `values` and those of its own.
+        """Return one Spec to try `settings`: each has its own values, and the common `values`.
 
         Unlike lists in `spec`, items of `settings` are not combined. `where` begins errors.
         """
@@ -144,7 +144,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
-        """Return a Spec of several settings: the i-th has items i of lists; errors name `where`."""
+        """Return a Spec of settings: i has item i of each list in `values`; errors name `where`."""
         lists = {k: v for k, v in values.items() if isinstance(v, list) and not self.params[k].many}
         if len(set(map(len, lists.values()))) != 1:
             raise FedreproError(
@@ -198,7 +198,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return values for files, without defaults of parameters newer than recorded results."""
+        """Return values by parameter, without defaults of parameters newer than stored results."""
         return {
             key: self.values[key]
             for key, param in self.component.params.items()

@@ -42,7 +42,7 @@ def normalized(
 ) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    Values that did not change are shared with `before`, the normalized state of the previous round.
+    Unchanged values are shared with `before`, the last round's result. Errors name `place`.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -118,7 +118,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return a dict's key; raise, naming its `place`, if no file can keep it."""
+    """Return `value`, a dict's key; raise, naming its `place`, if no file can keep it."""
     if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
         return value
     raise _refused(place, f"a {type(value).__name__}")
@@ -135,7 +135,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 
 
 def save_state(path: Name, state: Any) -> None:
-    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes."""
+    """Write a method's state, as `to_plain` returns it, to a `.pt` file of reproducible bytes."""
     import torch
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
@@ -161,7 +161,7 @@ def _canonical(value: Any) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read a state that `save_state` wrote to this path (tensors on the CPU); raise if damaged."""
+    """Return plain data that `save_state` wrote to a path, tensors on the CPU; raise if damaged."""
     import torch
 
     try:
@@ -224,7 +224,7 @@ def model_rows(
 class TrialModels:
     """The local models of one trial: weights `tensors`, float32 (clients, *shape), by name.
 
-    Numbers of training examples, and of epochs (None without early stopping): int64 (clients,).
+    examples, epochs: numbers per model, int64 (clients,); epochs is None without early stopping.
     """
 
     examples: np.ndarray

@@ -13,7 +13,7 @@ class CheckedLoader(LOADER):  # type: ignore[misc]
     """PyYAML's loader, but a mapping that has a key twice raises ValueError."""
 
     def flatten_mapping(self, node: Any) -> None:
-        """Check that no key of a mapping stands twice and merge others (<<) into it; do so once."""
+        """Raise if a key of mapping `node` stands twice; merge others (<<) into it, only once."""
         if hasattr(node, "flat"):
             return
         node.flat, keys = True, set()

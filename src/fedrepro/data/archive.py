@@ -48,7 +48,7 @@ def unpack_archive(
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Yield an open file with the decompressed content of a gz, bz2, xz or other file at `path`."""
+    """Yield the decompressed file at `path` (gz, bz2, xz or plain) of data set `name`, opened."""
     most = largest_unpacked(name, path)
     with temporary_folder() as folder, _saying_damage(path):
         with path.open("rb") as file:

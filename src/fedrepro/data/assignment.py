@@ -34,7 +34,7 @@ class TrainingLabels:
     """The labels and natural groups of training examples, by which a partition deals them out.
 
     labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
-    the natural group of each example (its writer, speaker, …), -1 if it has none.
+    an index into group_names for each example (its writer, speaker, …), -1 if it has none.
     """
 
     labels: np.ndarray
@@ -87,7 +87,7 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that in all `draws` draws a client had fewer than `least` examples."""
+    """Return the error that all `draws` of partition `name` gave a client < `least` examples."""
     said = f"{draws} draws of trial {rng.trial} all left one of {clients} clients with fewer than"
     fix = f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
     return FedreproError(f"partition '{name}': {said} {least} of {examples} examples: {fix}")
@@ -137,9 +137,10 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> dict[str, float]:
-    """Return by name how much clients differ, from examples by client and class, int64 (J, K).
+    """Return by name how much clients differ; `counts`, int64 (J, K): examples by client and class.
 
-    size_*: of a client's examples; classes_*: of its classes; distance_*: 0 to 1, as `distances`.
+    clients: J. size_*: examples of a client; classes_*: classes of a client; distance_*: as
+    `distances`, 0 to 1. * is min, median, max or mean.
     """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return {

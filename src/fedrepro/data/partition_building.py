@@ -107,7 +107,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients, whose examples `made` generates; rows are numbered by client."""
+    """Millions of clients, whose examples `made` generates; rows are numbered client by client."""
 
     made: ClientGenerator
     clients: int
@@ -160,7 +160,7 @@ class PartitionIndices:
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
-        """Return a split's inputs with noise N(0, noise_j), drawn for client j: float32 (N, D)."""
+        """Return `inputs` of a split plus noise N(0, noise[j]) for client j: float32 (N, D)."""
         if self.noise is None:
             return inputs
         held = inputs.copy()
@@ -175,7 +175,7 @@ class PartitionIndices:
 def build_partition(
     spec: Spec, prepared: Prepared, trials: range, seed: int, population: Population | None = None
 ) -> pa.Table:
-    """Divide a data set among clients in each trial; return a table of trial, client, split, index.
+    """Divide `prepared` by partition `spec` in each trial; return rows trial, client, split, index.
 
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
@@ -243,7 +243,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Read each client's examples in a trial from a partition's file; raise if that lacks it."""
+    """Read clients' examples in a trial from a partition's file; raise if it lacks the trial."""
     import pyarrow.compute as pc
 
     table = artifacts.read_table(path, KIND)
@@ -274,7 +274,7 @@ def read_partition(
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples no client trains on, by the partition's parameters.
+    """Draw which of `count` training examples no client trains on, by the parameters in `spec`.
 
     Returns (rows by kind of held-out examples, other rows), each sorted int64. The public sample is
     drawn first, so it does not depend on the number of validation examples.
@@ -323,7 +323,7 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal `others`, such as validation examples, as `split` deals `examples`: owners (M,)."""
+    """Return owners (M,) of `others`, dealt as `split` deals `examples`, by random `stream`."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -357,7 +357,7 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
-    """Return the error that `who` needs clients' validation examples and `who_has` none."""
+    """Return the error that `who` needs validation examples of clients, and <who_has> none."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 

@@ -44,7 +44,7 @@ class Arrays:
     for regression, without classes, float32 (N,) targets. groups[split]: int32 (N,), an index into
     group_names or -1; left out without groups. scale: the divisor that brings inputs to [0, 1]; 1
     for codes and for numbers that are used as they are. stand_in: empty, or a text on how the data
-    differ from the papers' data, which is shown with every result.
+    differ from the papers' data, which is shown with every result. kind: one of KINDS.
     """
 
     x: Mapping[str, np.ndarray]
@@ -103,7 +103,7 @@ def _wrong(what: str) -> FedreproError:
 
 
 def not_finite(array: np.ndarray) -> str:
-    """Return words on the examples (N, …) of an array that have NaN or infinity; "" if none has."""
+    """Return a text on which examples of `array` (N, …) have NaN or infinity; "" if none has."""
     ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
     if np.isfinite(ends).all():
         return ""
@@ -147,7 +147,7 @@ class Prepared:
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return the natural group (such as speaker) of examples in a split: int32 (N,), or -1."""
+        """Return natural groups (as speakers) of a split's examples: int32 (N,), -1 for none."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
@@ -258,7 +258,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw at most 10,000 training inputs of `other`, float32 (n, D); raise if not of `shape`."""
+    """Draw up to 10,000 training inputs (n, D) of `other`; raise, for `who`, if not of `shape`."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"

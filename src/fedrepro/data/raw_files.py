@@ -110,9 +110,10 @@ def largest_unpacked(name: str, path: Path) -> int:
 def fetch(
     rows: Sequence[FileRow], target: Path, mirror: Path | None, timeout: float = 30
 ) -> tuple[str, FileRow]:
-    """Download the raw file of these rows to `target`, unless it exists; return its url and row.
+    """Download a raw file, whose forms are `rows`, to `target`; return its url and its row.
 
-    The folder `mirror` is tried first, then the urls, each until `timeout` seconds without a byte.
+    A fitting file that exists stays (url ""). The folder `mirror` is tried before the rows' urls.
+    An attempt ends after `timeout` seconds without a byte.
     """
     if target_of(target).exists():
         try:

@@ -22,7 +22,7 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum.
+    Ties are broken at random. `weights`, not negative with a positive sum, and result: int64 (n,).
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -33,7 +33,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` examples, classes in proportion; return drawn and other rows, sorted int64."""
+    """Draw `count` examples, classes in proportion; return (drawn, other) rows, sorted int64."""
     shares = apportion(count, np.bincount(labels, minlength=classes), generator)
     chosen = np.zeros(labels.size, bool)
     for label, share in enumerate(shares):

@@ -28,7 +28,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 class OwnExamples:
     """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
-    classes: their names, sorted, whole numbers by value; each has examples. notes: remarks.
+    classes: names by label, sorted as numbers or texts; each has examples. notes: remarks on data.
     """
 
     x: np.ndarray
@@ -78,7 +78,7 @@ def _number(text: str) -> float:
 
 
 def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv: return its header, and line number and fields of each line that is not empty."""
+    """Return a csv's header, and (line number, fields) of each later line that is not empty."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -206,7 +206,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Return the SHA-256 of a file that a data set reads, so that results follow its changes."""
+    """Return "sha256:" and the digest of a file that a data set reads, to notice its changes."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

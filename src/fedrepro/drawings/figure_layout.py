@@ -53,12 +53,12 @@ class Line:
 
     @property
     def band(self) -> tuple[list[float], list[float]]:
-        """Return the lower and the upper end of a band of one sd at each `x`."""
+        """Return (lower ends, upper ends) of a band of one sd around the mean, for each `x`."""
         return np.subtract(self.mean, self.sd).tolist(), np.add(self.mean, self.sd).tolist()
 
 
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
-    """Return key, label and symbol of the parameter on a figure's x axis.
+    """Return (key, label, symbol) of a figure's x axis, such as ("hidden", "hidden units", "C").
 
     It is the first swept parameter that varies, or the first if none does. If lists of layer widths
     differ in length, the axis is the number of layers.
@@ -97,7 +97,7 @@ def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return {label of a method: line of a metric on a split, at the end of runs} from the csv."""
+    """Return {method's label: line of final values of `metric` on `split` ("test")} of the csv."""
     rows = select_series(final(numbers), metric, split)
     return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
 
@@ -184,10 +184,7 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write a figure's title at the top; below it data sets, fixed parameters and trials.
-
-    Methods that do not have the usual number of trials are listed with their own.
-    """
+    """Write a figure's title at the top; below it data sets, fixed parameters and trials."""
     counts = {
         measure.label: tuple(sorted({p.trials.get(measure.label, 0) for p in exhibit.points} - {0}))
         for measure in exhibit.measures
@@ -226,9 +223,9 @@ def draw_lines(
     banded: Collection[str] | None = None,
     markers: int = 0,
 ) -> None:
-    """Draw `lines`, by label, in the style `look`, all or those `banded` with a band of one sd.
+    """Draw `lines` in styles `look`, both by label; labels in `banded` get a band of one sd.
 
-    `markers` is the most markers on a line; 0 draws one at each value.
+    With None all get one. `markers` is the most markers on a line; 0 draws one at each value.
     """
     for label, line in lines.items():
         style = look[label]
@@ -264,12 +261,11 @@ def sheet(
     bottom: float = 0.95,
     **sides: float,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure with headings, axes in rows and columns, and a legend.
+    """Return (figure with headings and a legend, its axes in lists by [row][column]).
 
-    The legend has all methods in two rows or more, or `look`, styles by name, in one row or more.
-    `height` and `bottom` (the space below the axes) are inches for a legend of two rows, to which
-    more rows add. `foot` is inches from the lower edge to the legend. `sides` are lengths for
-    `grid_of` (axes).
+    The legend has all methods in two rows or more, or `look`, styles by name. Lengths are inches:
+    `height` and `bottom` (space below the axes) for a legend of two rows, to which more rows add;
+    `foot` from the lower edge to the legend; `sides` for `grid_of`, which makes the axes.
     """
     from matplotlib.lines import Line2D
 
@@ -296,7 +292,7 @@ def sheet(
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as .svg or .png bytes without a date: equal figures have equal bytes."""
+    """Return a figure as .svg or .png, by `suffix`, without a date: equal figures, equal bytes."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])

@@ -50,10 +50,10 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
-    """Split a leaderboard into (starts, rows by data set, rows of ranked methods over all data).
+    """Split a leaderboard's csv into a list of (starts, {data set: rows}, rows of ranked methods).
 
-    `starts` says whether clients began from equal weights. "all", if there, is the last data set.
-    Bounds such as pooled training (class reference) and methods without a score have no rank.
+    `starts` says whether clients began from equal weights. Ranked rows are of the last data set,
+    "all" if there; bounds (class reference) and methods without a score have no rank.
     """
     families = []
     for starts, rows in table.groupby("starts", sort=False):
@@ -65,10 +65,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
-
-    A group is its best method and those that paired t-tests do not separate from it.
-    """
+    """Draw scores, 95 % intervals, groups and ranks by data set; arguments as in `pictures`."""
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -141,7 +138,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw the methods' scores against the bytes that clients send, with the Pareto frontier."""
+    """Draw scores against bytes that clients send, and the frontier; arguments as in `pictures`."""
     from matplotlib.lines import Line2D
 
     families = _families(table)
@@ -217,7 +214,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return the `heights` of labels, from the highest down, moved least to be `gap` apart."""
+    """Return `heights` (of labels, highest first) moved as little as makes them `gap` apart."""
     from scipy.optimize import isotonic_regression
 
     below = gap * np.arange(len(heights))

@@ -171,7 +171,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map, clients by classes, of a `partition`: `members` index `prepared` data."""
+    """Build the map of `members`, each client's indices into `prepared`; the rest is for titles."""
     counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
@@ -217,7 +217,7 @@ def _titled(shown: PartitionMap | GraphMap, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw shares in [0, 1] as cells, small ones visible, with the numbers `written` into them."""
+    """Draw shares in [0, 1] as coloured cells, with `written` numbers in them; return the cells."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape

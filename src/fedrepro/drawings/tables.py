@@ -50,7 +50,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: leading texts, cells, and `soft` if a bound, such as pooled training."""
+    """A row of a table: headings, cells, and whether it is a bound (`soft`), as pooled training."""
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -59,7 +59,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts: `heads` over each column, from the top; `corner` over leading columns."""
+    """A table of texts; `heads` of columns go from the top, `corner` stands over the row heads."""
 
     caption: str
     corner: tuple[str, ...]
@@ -69,7 +69,7 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Return the header rows from the top, as (text, number of equal neighbours it spans)."""
+        """Return header rows from the top, each a list of (text, number of columns it spans)."""
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
@@ -116,7 +116,7 @@ NAMES = GREEK | {
 
 
 def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
-    """Return the layout of a table from its json `about`; of a figure the default layout."""
+    """Return a table's layout from an exhibit's json `about`; of a figure the default layout."""
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
@@ -134,9 +134,9 @@ def table_of(
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """Arrange the results of one metric, from an exhibit's json and csv, as a table of texts.
+    """Arrange an exhibit's results, from its json `about` and csv `numbers`, as a table of texts.
 
-    `printed` has the paper's values with their verdicts, as in a printed.csv.
+    `arranged` has the metric, rows and columns, `printed` (a printed.csv) the paper's values.
     """
     last = final(as_shown(numbers))
     labels = [method["label"] for method in about["methods"]]
@@ -162,7 +162,7 @@ def table_of(
         return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
     def of_print(row: Row) -> dict[str, Any]:
-        """Return printed value, verdict, notes for a row's `TextCell`; {} if it is not printed."""
+        """Return fields of `TextCell` (printed, verdict, notes) for a row; {} if not printed."""
         one = known.get(tuple(cell_text(row.get(key)) for key in columns))
         if one is None:
             return {}
@@ -203,7 +203,7 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data sets, constant parameters and trials, or for measured times the machine.
+    It has data sets, fixed parameters and trials (of times: the machine), from its json `about`.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}
@@ -227,13 +227,13 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: list[str]
 ) -> list[HeadValues]:
-    """Sort headings without repeats: methods by `labels`, other values by first appearance."""
+    """Sort `places`, values of `keys`, without repeats: methods by `labels`, others as found."""
     orders = [labels if key == METHOD else [p[at] for p in places] for at, key in enumerate(keys)]
     return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Return the headings of a row or column from its value per key: "J = 5", or "5" if `plain`."""
+    """Return headings "J = 5" ("5" if `plain`) of a row or column with values `place` of `keys`."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -260,7 +260,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
-    """Return the places of the best cells, as `arranged` says; ties and `bounds` have none."""
+    """Return places in `found` of best numbers of a row or column, without ties and `bounds`."""
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()
@@ -279,7 +279,7 @@ def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) 
 
 
 def number_form(metric: str) -> Form:
-    """Return how a metric's numbers are written: shares in percent, counts whole, else decimals."""
+    """Return a function that writes numbers of a metric: in percent, whole, or with decimals."""
     unit = metric_meaning(metric).unit
     if unit.startswith("share"):
         return lambda share: f"{100 * share:,.2f}"

@@ -49,8 +49,8 @@ def network_like(clients: LocalModels) -> Network:
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Return a function prepare(clients, info, *, rng) that asks each client for statistics.
 
-    `question` names a function of `fisher_and_input_moments`, such as diagonal_fisher, which gets
-    each client's own model and `options`.
+    It returns a dict of arrays per client. `question` names a function in
+    `fisher_and_input_moments` of a client's own model and `options`, such as diagonal_fisher.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,7 +71,7 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) merges clients' matrices (J, D, K) to one; others are averaged by `share`.
+    layer(name, matrices) merges matrices (J, D, K) to (D, K); `share` (J,) averages other tensors.
     """
     layers = layer_matrices(network_like(clients))
     made = tensors_of_matrices(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return `made` with means, by `share` (J,), of tensors that it lacks: float32 (1, *shape)."""
+    """Add to `made` (1, *shape) the tensors that it lacks: the clients' means by `share` (J,)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -100,10 +100,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep only the clients of the most common architecture or, if widths differ, widths.
-
-    Of equally common ones the first is kept. Returns their models, and `info` reduced to them.
-    """
+    """Keep the clients of the most common architecture and widths: return models and `info`."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -128,7 +125,7 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Stack one array, `name`, of each of J clients' `answers` (arrays by name): (J, …)."""
+    """Stack the array `name` of each client's `answers`, a dict of arrays per client: (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
@@ -191,11 +188,11 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 def plain_descent(
     applied: Callable[[Array], Array], start: Array, pull: Array, steps: int, basis: int = 400
 ) -> Array:
-    """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
+    """Run gradient descent for W on the mean of (applied(W) - pull)²; return the weights W.
 
-    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. Their sum
-    is computed at once: φ(applied) r, with r the first residual, c = 2 / entries and φ(λ) = (1 - (1
-    - c λ²)^steps) / λ, by Lanczos' method with up to `basis` vectors.
+    `applied` is a symmetric linear map. `steps` steps of rate 1 from `start` are summed at once: W
+    = start + φ(applied) r, with r = pull - applied(start), φ(λ) = (1 - (1 - c λ²)^steps) / λ and c
+    = 2 / entries of W, by Lanczos' method with up to `basis` vectors.
     """
     import scipy.linalg
 
@@ -302,6 +299,6 @@ def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Return whether the clients' hidden layers together have `units` units each; None: True."""
+    """Return whether each hidden layer, over all clients, has `units` units (None: always True)."""
     each = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -6,11 +6,10 @@ product too, and so is its gradient by the inputs, with the kernel turned by 180
 three errors in four are zero. A pooled layer whose input channels fill whole vector registers is
 LISTED: both gradients are computed from a list of the nonzero errors alone, with the same bits.
 
-A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
-padded to whole vectors. Functions share arguments: convs is the layout (`Convolutions`), c a
-layer's row of convs.layers, its fields f, room the buffers (`Images`); weights and gradient are a
-model and its gradient as flat arrays; an image begins at index `image` of room.images. Errors are
-the loss's gradients by the inputs or outputs of a layer.
+A kernel lies in a model's flat array like an affine map: weight (k · k · C, channels), then its
+bias, rows padded to whole vectors. Functions share arguments: convs is the layout, c a layer's row
+of convs.layers, its fields f, room the work buffers. Errors are the loss's gradients by the inputs
+or outputs of a layer.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ from fedrepro.networks.memory_layout import Convolutions, Images
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy an image, (C, H, W) flat, to input b of the lowest layer, as (H, W, C) inside zeros.
+    """Copy the image `source`, (C, H, W) flat, into input `b` of the first layer, in room.images.
 
-    `scale` is (divisor of pixels, its inverse). `move` is (whether to mirror the crop, rows and
-    columns by which it begins down and right of the image's corner); pixels outside are zero.
+    It becomes (H, W, C) inside zeros. `scale` is (divisor of pixels, 1 / divisor), `move` (whether
+    to mirror, row, column of the image at which the crop begins); pixels outside are zero.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -72,8 +71,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Run `rows` examples through all convolutions; write outputs to x, (rows, H · W · C) flat.
 
-    The inputs are in room.images. An image passes all layers before the next one, so that its
-    activations stay in the cache.
+    `weights` is a model's flat array. The inputs are in room.images. An image passes all layers
+    before the next one, so that its activations stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -99,7 +98,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def gives(c: Array) -> int:
-    """Return the size of layer c's output for one example, after pooling, with padded channels."""
+    """Return a layer's padded output length per example; `c` is its row of Convolutions.layers."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
@@ -107,9 +106,9 @@ def gives(c: Array) -> int:
 
 @inner
 def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write to x[to:] the ReLU of a layer's linear output, room.out, after 2×2 max pooling if any.
+    """Write room.out, a layer's linear output, after ReLU and any 2×2 max pooling to x[to:].
 
-    Positions of the maxima go to room.chosen[noted:].
+    `c` is its row of convs.layers. Positions of the maxima go to room.chosen[noted:].
     """
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     if c[f.POOLED]:
@@ -135,8 +134,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    This is the backward pass of `features`, whose output is x; `errors`, (H · W · C, rows padded to
-    8s) flat, are the loss's gradients by x.
+    `weights` and `gradient` are flat arrays of one model. `errors`, (H · W · C, rows padded to 8s)
+    flat, are the loss's gradients by x, which `features` has written.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -160,7 +159,10 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Copy LISTED layers' kernel gradients, transposed, to room.turned; if `back`, from there."""
+    """Transpose kernels' gradients from `gradient` to room.turned, or if `back` from there.
+
+    This is for layers marked f.LISTED, whose nonzero errors are listed.
+    """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -175,9 +177,10 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero errors of a layer's outputs before ReLU and pooling, in room.errors.
+    """List a pooled layer's nonzero gradients, by outputs before ReLU and pooling, in room.errors.
 
-    Errors of the pooled outputs are in room.lower, the positions of maxima in room.chosen[noted:].
+    `c` is the layer's row of convs.layers. Gradients by its pooled outputs are in room.lower, the
+    positions of maxima in room.chosen[noted:].
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -213,7 +216,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`.
 
-    The layer's errors are listed in room.errors, its inputs are room.images[image:].
+    `c` is the layer's row of convs.layers, room.images[image:] are its inputs, room.errors errors.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -230,9 +233,8 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
-    Layers that add up errors of windows (ADDED) or list nonzero errors (LISTED) get their kernels
-    transposed, (channels, k · k · input channels), others turned by 180°, (k · k · channels, input
-    channels).
+    Kernels of layers marked f.ADDED or f.LISTED are transposed, (channels, k · k · input channels),
+    others turned by 180°, (k · k · channels, input channels).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -252,7 +254,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy one example's errors of the last layer's outputs, errors[first::step], to room.lower."""
+    """Copy an example's gradients by the last outputs, errors[first::step], to room.lower."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[f.CHANNELS], row_of(top[f.CHANNELS])
     for place in range(gives(top) // stride):
@@ -265,8 +267,8 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate errors through a layer's pooling and ReLU, from room.lower to room.upper.
 
-    `b` is the example. Without pooling, the error becomes 0 where the output is 0. Outputs of the
-    last layer are in x, those of others in room.images.
+    `layer` and `b` are the numbers of layer and example. Without pooling, the error becomes 0 where
+    the output is 0: outputs of the last layer are in x, those of others in room.images.
     """
     c = convs.layers[layer]
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
@@ -297,8 +299,8 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    Inputs are room.images[image:], errors room.upper. If outputs have few channels, each row of the
-    kernel is computed transposed, (channels, k · input channels), to fill vector registers.
+    `c` is the layer's row of convs.layers. Its inputs begin at room.images[image], the loss's
+    gradients by its outputs at room.upper[c[f.INSIDE]].
     """
     stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
@@ -329,10 +331,10 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through the convolution c to room.lower.
+    """Backpropagate errors through a convolution, `c` its row of convs.layers, to room.lower.
 
-    A layer that lists nonzero errors (LISTED) has them in room.errors, others in room.upper. For
-    few input channels (ADDED), errors are summed over the windows of an input, in a fixed order.
+    Gradients by its outputs are listed in room.errors if c[f.LISTED], else in room.upper. If
+    c[f.ADDED], they are summed over the windows of an input, in a fixed order.
     """
     stride, low, k = row_of(c[f.CHANNELS]), row_of(c[f.BELOW]), c[f.KERNEL]
     if c[f.LISTED]:
@@ -362,10 +364,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate the listed nonzero errors through a convolution, to room.lower.
-
-    Each error times its channel's kernel is added to its window, lower rows of the kernel first.
-    """
+    """Backpropagate room.errors (lists) through layer c, a row of convs.layers, to room.lower."""
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])
     last, low = c[f.KERNEL] - 1, row_of(c[f.BELOW])
@@ -390,9 +389,9 @@ def add_moments(
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
     `predict` has left the inputs of layer number `layer` in `room`, for `rows` examples. A window a
-    has K = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat: the K rows of a aᵀ, each in
-    k parts of k · C numbers padded to `width`, then the sum of all windows. `scratch` is equally
-    large work space.
+    has K = k · k · C numbers: a kernel's side is k, C counts input channels. `sums` is float64 (K +
+    1, k, width) flat: the K rows of a aᵀ, each in k parts of k · C numbers padded to `width`, then
+    the sum of all windows. `scratch` is equally large work space.
     """
     before = flush()
     c = convs.layers[layer]
@@ -421,11 +420,11 @@ def add_errors(
 ) -> None:  # fmt: skip
     """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
 
-    `errors` (N, H · W · C) are gradients by the last layer's outputs x, g those by any layer's
-    outputs before ReLU, at one position. If `squares` is empty, g gᵀ is summed in `factors`,
-    float64: for each layer l a matrix (channels, channels), rows padded, which begins at starts[l].
-    Else each example's squared gradients by kernels and biases are summed in `squares`, float64.
-    `scratch` is work space of the size of the sums.
+    `errors` (N, H · W · C) are gradients by the last outputs x, which `predict` has left with
+    `room`; g are gradients by a layer's outputs before ReLU, at one position. If `squares` is
+    empty, g gᵀ is summed in `factors`, float64: for layer l a matrix (channels, channels), rows
+    padded, from starts[l]. Else each example's squared gradients by kernels and biases are summed
+    in `squares`, float64. `weights` is a flat model, `scratch` work space as large as the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)

@@ -3,8 +3,7 @@
 States lie as (T, B, units), so that all T time steps share one matrix product of T · B rows where
 they do not depend on each other. A model has the table of embeddings (codes, size), and of each
 layer weight (inputs, 4 units), recurrent (units, 4 units) and bias; gates are in the order of
-PyTorch: input, forget, cell, output. Functions share arguments: flat arrays weights and gradient (a
-model and its gradient), the number of examples rows, buffers room.
+PyTorch: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class LstmBuffers(NamedTuple):
     codes: letters as numbers, int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B,
     4 units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed
     weight matrix; above and cell: the loss's gradients by states (T, B, units) and cells (B,
-    units). asked: letters to predict, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
+    units). zeros: 0s. asked: letters to predict, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
     """
 
     codes: Array
@@ -82,7 +81,7 @@ def recurrent_of(
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
-    `rows` examples are computed at once; `offsets` are where tensors begin in a model, by name.
+    `offsets` are where tensors begin in a model, by name; buffers of `dtype` hold `rows` examples.
     """
     steps, names = network.shape[0], ("weight", "recurrent", "bias")
     layers, units = len(parts.recurrent), parts.recurrent[0].units
@@ -113,7 +112,7 @@ def sigmoid(x: Any, one: Any) -> Any:
 
 @inner
 def tanh(x: Any, one: Any) -> Any:
-    """Return the hyperbolic tangent of a scalar; `one` is 1 in the type of x."""
+    """Return the hyperbolic tangent of x; `one` is 1 in the type of x."""
     e = exp_of(-(one + one) * abs(x))
     t = (one - e) / (one + e)
     return t if x >= 0 else -t
@@ -121,9 +120,9 @@ def tanh(x: Any, one: Any) -> Any:
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
-    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the top states to x.
+    """Run embedding and LSTM layers on the letters room.codes, (T, rows); write states to x, flat.
 
-    x is (B, units), states after the last letter, or (T, B, units), states after each letter.
+    x gets the top layer's last states (rows, units), or with net.every all states (T, rows, units).
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -155,10 +154,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Compute the gates, cells and states of an LSTM layer at one time step.
+    """Compute the gates, cells and states of an LSTM layer at one time step, in `room`.
 
-    Rows `first` to first + `rows` of room.gates have the gates' linear parts; `begins` is whether
-    the step is the first.
+    Rows `first` to first + `rows` of room.gates, one for each example, have the gates' linear
+    parts; `begins` is whether the step is the first.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -188,7 +187,8 @@ def backpropagate_through_time(
 ) -> None:
     """Add the gradients of embedding and LSTM layers to `gradient`.
 
-    `errors`, (units, padded rows), are the gradients of the loss by x, `unrolled`'s output.
+    `net` is a `Recurrent`, `room` its `LstmBuffers` after `unrolled` for `rows` examples; `errors`
+    (units, padded rows) are gradients by its output x; `weights` and `gradient` are flat.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -236,7 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace a layer's gates at step t by pre-activation gradients; `layer` is its first row."""
+    """Turn gates at time t of `rows` examples into gradients; `layer` is the layer's first row."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):
@@ -299,8 +299,9 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
-    Writes the outputs to `out`, flat, computing `rows` examples at a time in buffers `room`. If all
-    T letters of a text window have predictions, a batch of B examples gives (T, B, units).
+    `body` and `room` are from `body_of`, `weights` is flat; `rows` examples are computed at a time.
+    `out`, flat with PAD more numbers, gets the outputs, (N, units). If all T letters of a text
+    window have predictions, a batch of B examples gives (T, B, units).
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

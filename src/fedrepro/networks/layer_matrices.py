@@ -45,7 +45,7 @@ class LayerMatrix:
         return self.weight
 
     def of(self, tensors: Arrays) -> np.ndarray:
-        """Arrange weight and bias, (…, *shape), as a matrix (…, inputs [+ 1], outputs)."""
+        """Arrange weight and bias from `tensors`, (…, *shape), as (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.kernel:
             # (…, out, in, k, k), in the order in which patches list their pixels
@@ -58,7 +58,7 @@ class LayerMatrix:
         return np.concatenate([weight, tensors[self.bias][..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Convert a layer's matrix back to arrays by name."""
+        """Convert `matrix`, (…, inputs [+ 1], outputs), back to weight and bias by tensor name."""
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
         if self.kernel:
@@ -70,7 +70,7 @@ class LayerMatrix:
 
 
 def tensors_of_matrices(layers: Sequence[LayerMatrix], matrices: Arrays) -> dict[str, np.ndarray]:
-    """Convert matrices of some or all layers, by the layers' keys, to tensors (*shape) by name."""
+    """Convert matrices of some of `layers`, {layer.key: matrix}, to tensors (*shape) by name."""
     made: dict[str, np.ndarray] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -103,7 +103,7 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
-    """Return a module's layers with matrices: (weight name, bias name or None, layer)."""
+    """List (weight name, bias name or None, submodule) of a module's layers with matrices."""
     import torch
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}

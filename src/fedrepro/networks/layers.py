@@ -51,7 +51,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Pooled:
-    """Positions that a max pooling chose: argmax (A, B, C, H', W'), in maps of `size` (H, W)."""
+    """Positions of maxima: argmax (A, B, C, H', W'), indices in flat maps of `size` (H, W)."""
 
     argmax: torch.Tensor
     size: Shape
@@ -61,11 +61,11 @@ class Pooled:
 class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
-    noise: source of random numbers in training; None in prediction. keep: whether to record
-    `activations` (the input, the output of each non-linearity after its pooling, the logits) and
-    `pooled` (the pooling before each activation, or None). chosen: the latest pooling, until the
-    activation after it is recorded. rows: the number of examples of each model without padding, if
-    padding would change running statistics; else empty.
+    convolution: of many models, in one call or for GPUs as products. noise: source of random
+    numbers in training; None in prediction. keep: whether to record `activations` (the input, the
+    output of each non-linearity after its pooling, the logits) and `pooled` (the pooling before
+    each activation, or None). chosen: the latest pooling, not yet recorded. rows: the number of
+    examples of each model without padding, if this would change running statistics; else empty.
     """
 
     convolution: Convolution = "grouped"
@@ -87,7 +87,7 @@ class Layer(Protocol):
     """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Describe each tensor of the layer, by a name such as "weight", for this input shape."""
+        """Describe each tensor by a name such as "weight"; `shape` is that of one input."""
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of the layer's output for one example; `shape` is that of its input."""
@@ -165,7 +165,7 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Apply the layer with the means of its weights; only compiled steps train, with draws."""
+        """Compute x @ weight + bias by mean weights, for prediction; compiled steps alone train."""
         return Affine(self.units).forward(tensors, x, run)
 
 
@@ -261,9 +261,9 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Lstm:
-    """An LSTM layer; rows of tensors belong to the input, forget, cell and output gates.
+    """An LSTM layer; its tensors have rows for the input, forget, cell and output gates in turn.
 
-    `last`: whether the output is only the state after the last character.
+    `last`: whether the output is only the state after the last character, or one for each.
     """
 
     units: int

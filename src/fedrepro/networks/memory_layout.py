@@ -36,7 +36,7 @@ class Parts:
 
     `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
     W) of their input, or (). Each of `convolutions` is (layer, input's shape, whether pooled).
-    drawn: whether the affine maps, then without others below, are variational (Bayesian).
+    drawn: whether the affine maps are variational (Bayesian), which allows no layers below them.
     """
 
     sizes: tuple[int, ...]
@@ -54,7 +54,7 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Return the layers for compiled code, dropout left out; None if it cannot run the network."""
+    """Return a network's layers for compiled code, without dropout; None if unsupported."""
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
@@ -122,7 +122,7 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and each axis's index in the usual order of axes."""
+        """Return (shape in memory, order): axis k in memory is axis order[k] of the tensor."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
@@ -147,7 +147,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors that compiled code reorders: {name: (lengths of axes, their order)}."""
+    """Return the tensors whose axes are reordered: {name: (shape, order of its axes in memory)}."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     kernels = {f"weight{k}" for k in range(below)}
@@ -169,9 +169,9 @@ def body_of(
     dtype: Any,
     matched: bool = False,
 ) -> tuple[Any, Any]:
-    """Return the memory layout of convolutions or LSTMs, and buffers for `rows` examples.
+    """Return (Convolutions, Images) or (Recurrent, LstmBuffers): the memory layout, and buffers.
 
-    `offsets` are where tensors begin in the model, by name; `matched` is as in `convolutions_of`.
+    Buffers of `dtype` hold `rows` examples; `offsets` and `matched` are as in `convolutions_of`.
     """
     if parts.convolutions:
         return convolutions_of(parts, offsets, rows, dtype, matched)
@@ -199,7 +199,7 @@ class CompiledBody:
         self.layers = convolved or parts.below + (self.predictions > 1)
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute what affine maps are given, (N · predictions, units), for x (N, D) on the CPU."""
+        """Compute the layers' outputs (N · predictions, units), for x (N, D) on the CPU."""
         import torch
 
         from fedrepro.networks.compiled_lstm_and_prediction import predict
@@ -239,10 +239,10 @@ SPOTS_OF_CELL = 5  # positions in a window of 2 × 2, and `NOWHERE`
 class Convolutions(NamedTuple):
     """The memory layout of a network's convolutions, for compiled code.
 
-    layers: int64 (L, 26), a row for each layer, of its sizes and offsets. lists: int64, memory
-    offsets of kernel windows and of outputs. image: (channels, height, width, zeros around) of an
-    input. by, sparse: addresses of the compiled matrix products, with all numbers and with nonzero
-    gradients alone (0 if no layer uses that).
+    layers: int64 (L, 26), a row for each layer, whose columns HEIGHT, WIDTH, … are sizes and
+    offsets. lists: int64, offsets of kernel windows and of outputs. image: (channels, height,
+    width, zeros around) of an input. by, sparse: addresses of the compiled matrix products, with
+    all numbers and with nonzero gradients alone (0 if no layer uses that).
     """
 
     layers: Array
@@ -278,10 +278,10 @@ class Images(NamedTuple):
     """Flat work buffers of compiled convolutions, for several examples.
 
     images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
-    pooling chose; extra: further gradients by layers' outputs, which are added, or empty. For one
-    example: out, a layer's outputs before pooling; lower and upper, the loss's gradients by the
-    outputs after and before pooling; errors, the nonzero ones before it; image, gradients by a
-    layer's inputs, zeros around. flipped: kernels turned by 180°; turned: gradients of kernels.
+    pooling chose; extra: what is added to gradients by layers' outputs, or empty. For one example:
+    out, a layer's outputs before pooling; lower and upper, the loss's gradients by the outputs
+    after and before pooling; errors, the nonzero ones before it; image, gradients by a layer's
+    inputs, zeros around. flipped: turned kernels; turned: gradients of kernels. zeros, one: 0s, 1.
     """
 
     images: Array
@@ -303,8 +303,8 @@ def convolutions_of(
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and work buffers for compiled code.
 
-    `rows` examples are computed at once; `offsets` are where tensors begin in the model, by name.
-    `matched` adds the buffer `extra`, for representation matching.
+    Buffers of `dtype` hold `rows` examples; `offsets` are where tensors begin in the model, by
+    name. `matched` adds the buffer `extra`, for representation matching.
     """
     # Numba takes half a second to import
     from fedrepro.core.portable_ops.convolution_and_pooling import (

@@ -77,10 +77,7 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer with its tensors' names, in order of evaluation.
-
-        A ReLU before max pooling is computed after it, on a quarter of the numbers.
-        """
+        """Return each layer with its tensors' names, as evaluated: ReLU after max pooling."""
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
             if isinstance(pairs[i][0], Relu) and isinstance(pairs[i + 1][0], MaxPool):
@@ -136,7 +133,7 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Arrays) -> int | None:
-        """Count hidden units of m networks, tensors (m, *shape); None unless fully connected."""
+        """Count hidden units of m networks in all, (m, *shape); None unless fully connected."""
         if self.kind not in ("dense", "variational"):
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
@@ -207,7 +204,10 @@ class Network:
         }
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B·predictions, K) of A models, tensors (A, *shape), of x (A, B, D)."""
+        """Compute logits (A, B · predictions, K) of A models for x (A, B, D).
+
+        `tensors` are (A, *shape) by name. `run` has options, and records activations if asked to.
+        """
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
         for layer, names in self.evaluated:
@@ -216,10 +216,7 @@ class Network:
         return x
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (N·predictions, K) of one model, tensors (*shape) by name, for x (N, D).
-
-        On the CPU, without gradients, convolutions and recurrent layers run in compiled code.
-        """
+        """Compute one model's logits (N·predictions, K) for x (N, D); tensors (*shape) by name."""
         import torch
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
@@ -252,7 +249,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: Sequence[int], bias: bool = True) -> Spec:
-    """Return the configured model for a fully connected network with these hidden widths."""
+    """Return the configured model of a fully connected network with hidden widths `hidden`."""
     if not hidden:
         return components("model")["logistic"].spec()
     return components("model")["mlp"].spec({"hidden": list(hidden), "bias": bias})
@@ -297,7 +294,7 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Arrays) -> Network:
-    """Return the ReLU layers with tensors weight0 (1, inputs, units), bias0 and so on of `body`."""
+    """Return a network of `body`, ReLU layers: weight0 (1, inputs, units), bias0 and so on."""
     widths = (body[f"bias{place}"].shape[-1] for place in range(len(body) // 2))
     network = dense((inputs, *widths, 1))
     return replace(network, layers=network.layers[:-1])

@@ -51,8 +51,8 @@ def predict_belief(
 ) -> torch.Tensor:
     """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
-    Weights are drawn `samples` times by `rng`; P is 1 but for texts. Source: P2P, section 5.2,
-    which does not give the number of draws.
+    `tensors` (*shape) are means and spreads of weights, which are drawn `samples` times by `rng`;
+    an example has P predictions. Source: P2P, section 5.2, which does not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -149,7 +149,7 @@ def joint_logits(network: Network, tensors: Arrays, examples: Scaled) -> np.ndar
 
 
 def gated(network: Network, tensors: Arrays, gate: Arrays, examples: Scaled) -> torch.Tensor:
-    """Return class scores (N, K) of a gate network on the logits of m networks, (m, *shape)."""
+    """Return scores (N, K) of `gate`, as in `gated_logits`, on m networks' logits, (m, *shape)."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

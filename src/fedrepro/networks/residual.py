@@ -40,7 +40,7 @@ class ResidualBlock(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20: three stages of `blocks` blocks.
 
-    Channels, `width` at first, double and side lengths halve from stage to stage. Weights are
+    Each stage doubles the channels, `width` at first, and halves side lengths. Weights are
     initialised as by He et al.; without normalisation a block begins as its shortcut alone.
     """
 

@@ -37,7 +37,10 @@ MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 
 
 @dataclass(frozen=True)
 class StackedModels:
-    """The state dicts of J clients, stacked (see `LocalModels`): tensors[name] is (J, *shape)."""
+    """The state dicts of J clients as one model's stacked tensors: tensors[name] is (J, *shape).
+
+    layers: names in the state dicts. widths: each client's hidden units, if these differ.
+    """
 
     model: Spec
     shape: Shape
@@ -176,7 +179,7 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert value `key` of state dict `where` to float32; raise unless it has finite floats."""
+    """Convert `value`, `key` of the state dict `where`, to float32; raise unless finite floats."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float().numpy() if value.is_floating_point() else value.numpy()
@@ -196,7 +199,7 @@ Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out,
 
 
 def _layers(state: Any, where: str) -> Layers:
-    """Read a state dict's fully connected layers in its order; errors call it `where`."""
+    """Return a state dict's fully connected layers, in its order; errors call it `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     found: Layers = {}
@@ -235,7 +238,7 @@ def _words(layers: Layers) -> str:
 
 
 def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
-    """Return what all clients share: names of layers, whether they have biases, inputs, classes."""
+    """Return (names of layers, whether they have biases, number of inputs, number of classes)."""
     held = [*layers.values()]
     return tuple(layers), "bias" in held[0], held[0]["weight"].shape[1], len(held[-1]["weight"])
 
@@ -244,10 +247,10 @@ def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
 
 
 class StoredTensor(NamedTuple):
-    """The value of a key in state dicts of a user's PyTorch module: a model's tensor `name`.
+    """A value in state dicts of a user's PyTorch module: a model's tensor `name`, or `fixed`.
 
     Keys of tied weights have one name. dtype: of a buffer, as parameters are float32. fixed: a
-    buffer that is equal at all clients and that training does not change; no model's tensor.
+    buffer that is equal at all clients and that training does not change, so that models lack it.
     """
 
     name: str
@@ -255,7 +258,7 @@ class StoredTensor(NamedTuple):
     fixed: torch.Tensor | None = None
 
     def of(self, tensors: Arrays, network: int) -> torch.Tensor:
-        """Return what network number `network` of stacked tensors (m, *shape) has here."""
+        """Return this tensor of network number `network`, from `tensors` (m, *shape) or `fixed`."""
         import torch
 
         if self.fixed is not None:
@@ -267,7 +270,7 @@ class StoredTensor(NamedTuple):
 def _stacked_module(
     states: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts, named `where`, that a user's module loads."""
+    """Stack J state dicts that the module `model` loads; errors call them by the names `where`."""
     import torch
 
     for state, name in zip(states, where, strict=True):
@@ -334,7 +337,7 @@ def _fault(state: StateDict, module: torch.nn.Module) -> str:
 
 
 def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
-    """Leave out prefixes of DataParallel and torch.compile, until keys are those of a module."""
+    """Strip prefixes of DataParallel and torch.compile from keys, until `module` knows a key."""
     while not module.state_dict().keys() & state.keys():
         inner = {WRAPPER.sub("", str(key)): value for key, value in state.items()}
         if inner.keys() == state.keys():
@@ -395,7 +398,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different `models` into one `MixedNetwork`."""
+    """Stack state dicts of different `models` into a `MixedNetwork`; errors call them `named`."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

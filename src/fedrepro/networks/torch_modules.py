@@ -36,11 +36,11 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
 def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
-    """Register a user's class or function that returns a `torch.nn.Module` as a model (decorator).
+    """Return a decorator that registers a maker of a `torch.nn.Module` as the model `name`.
 
-    It is called with `shape`, of one example, (channels, height, width) for an image, and
-    `classes`; keyword-only arguments annotated with an `Arg` can be set where the model is chosen.
-    The module maps (B, *shape) to logits (B, classes). Raise `version` when results change.
+    The maker is called with `shape`, that of one example, (channels, height, width) for an image,
+    and `classes`; keyword-only arguments annotated with an `Arg` can be set where the model is
+    chosen. The module maps (B, *shape) to logits (B, classes). Raise `version` when results change.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
@@ -72,7 +72,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True)
 class OwnModule(Plain):
-    """The only layer of a `ModuleNetwork`; all its parts output `held` numbers for an example."""
+    """The only layer of a `ModuleNetwork`; its submodules output `held` numbers for an example."""
 
     classes: int
     held: int
@@ -127,7 +127,7 @@ class ModuleNetwork(Network):
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B, K) of A models for flat x (A, B, D); training updates buffers."""
+        """Compute logits (A, B, K) of A models for x (A, B, D); with run.noise, update buffers."""
         import torch
 
         x = x.reshape(*x.shape[:2], *self.shape)
@@ -152,10 +152,7 @@ class ModuleNetwork(Network):
         return out
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model, whose `tensors` are (*shape).
-
-        The module's mode, training or evaluation, stays as it is.
-        """
+        """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name."""
         import torch
 
         # as data, so that writing there is not differentiated
@@ -173,7 +170,7 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw float32 weights by the module's own code; `rng` alone seeds PyTorch for it."""
+        """Draw float32 weights by the module's own code, seeded by `rng`; ignore the rest."""
         import torch
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):

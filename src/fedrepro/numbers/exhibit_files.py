@@ -53,12 +53,12 @@ Sources = Mapping[Run, Sequence[Mapping[str, Any]]]  # provenance of the metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command for the file of exhibit `key` (paper/name) that ends in `suffix`."""
+    """Return the shell command for file `key` (paper/name) + `suffix` at a `scale`, as "quick"."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
-    """Return the content of an exhibit's json."""
+    """Return the content of an exhibit's json; `sources` has the provenance of each run's files."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan),
@@ -70,7 +70,7 @@ def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str
 
 
 def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
-    """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
+    """Return the json of an exhibit without results: title, methods, settings, versions, …."""
     settings, file = exhibit.settings, plan.files[exhibit.paper]
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -101,7 +101,7 @@ def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
 
 
 def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[str, Any]]:
-    """List the data sets of an exhibit: title, licence, checksum and a note on a stand-in."""
+    """Return a dict per data set: title, licence, checksum by `sources`, note on a stand-in, …."""
     entries: dict[Spec, dict[str, Any]] = {}
     trained = ((run.scenario, own) for run, own in sources.items() if run.scenario)
     for spec, source in ((scenario.dataset, one) for scenario, own in trained for one in own):
@@ -132,7 +132,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a sentence if `dataset` is not what the set-up of scale "paper" uses, else ""."""
+    """Return a note if `dataset` is not the one of scale "paper" in the paper's `file`, else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
@@ -148,7 +148,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Return {kind, such as "dataset": {"name": name, "values": parameters as texts}}."""
+    """Return {kind, as "dataset": {"name": names at all points, "values": {parameter: values}}}."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         specs = [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]
@@ -182,7 +182,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """List what runs used: {kind: names with version and parameters}."""
+    """Return {kind: components used, with version and parameters} by provenances `sources`."""
     by_kind: dict[str, set[str]] = {}
     for listing in (source["resolved"] for source in sources if "resolved" in source):
         for kind, resolved in listing.items():
@@ -217,7 +217,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of a file; raise FedreproError if it is missing or was changed."""
+        """Return the bytes of the file with `suffix`; raise FedreproError if missing or changed."""
         path = f"{self.base}{suffix}"
         if suffix in self.about.get("blank", {}):
             return str(self.about["blank"][suffix]).encode()
@@ -231,7 +231,7 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read a csv: .csv has the numbers shown, .choice.csv all settings that were tried."""
+        """Read the csv with `suffix`: .csv has the numbers shown, .choice.csv all settings."""
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
@@ -252,7 +252,7 @@ class ExhibitFiles:
 def write_files(
     base: str, about: Mapping[str, Any], contents: Mapping[str, bytes], *there: str
 ) -> list[Path]:
-    """Write `contents`, by suffix, to `base` + suffix, then a json; return all paths.
+    """Write `contents`, {suffix: bytes}, to files `base` + suffix, and a json; return all paths.
 
     The json has `about`, and checksums of these files and of existing ones with suffixes `there`.
     """
@@ -288,7 +288,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """List the figures and tables among `keys` (paper/name) that have all files in `folder`."""
+    """List the `keys` (paper/name) whose files at `scale`, as "quick", are all in `folder`."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -299,7 +299,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open figure or table `key` of the record (results kept in git); raise if it was changed."""
+    """Open results of `key` (paper/name) that are kept in git, at a `scale`; raise if changed."""
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)

@@ -44,8 +44,8 @@ class Interval:
 class Contrast:
     """The best mean of some methods, the gains, minus the best mean of others, the rivals.
 
-    Values are (trials, methods). least, most: bounds of the difference, such as 0 from below if it
-    is a largest minus a smallest mean.
+    gains, rivals: values, (trials, methods). least, most: bounds that the difference has by its
+    definition, such as least 0 for the largest minus the smallest mean.
     """
 
     gains: Array
@@ -67,7 +67,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the mean of `contrasts`, over the trials that all of them have, with its interval."""
+    """Return the mean of `contrasts` in trials that all have, with its interval at `confidence`."""
     count = min(one.trials for one in contrasts)
     shared = [replace(one, gains=one.gains[:count], rivals=one.rivals[:count]) for one in contrasts]
     bests = [exact_means(one.gains).max() - exact_means(one.rivals).max() for one in shared]
@@ -80,7 +80,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower confidence limit of the mean of `contrasts`, -inf for a single trial."""
+    """Return the lower end of the interval of the mean of `contrasts`; -inf for a single trial."""
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
@@ -101,11 +101,11 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has, per point, the gain minus each rival, (trials, rivals). The larger of two valid
-    limits is returned. The first is the mean over points of the lowest limit against any rival. For
-    the second, b is the rival that measured best at a point, and d the least, over rivals r, of the
-    mean of gain - r less the half width of b - r. The limit is the mean of d over points, less the
-    half width of the mean over points of gain - b.
+    `above` has an array per point, the gain minus each rival, (trials, rivals). The larger of two
+    valid limits is returned. One is the mean over points of the lowest limit of a column. For the
+    other, b is the column of a point with the least mean, and d the least, over columns c, of the
+    mean of c less the half width of c - b. The limit is the mean of d over points, less the half
+    width of the mean of b over points.
     """
     lowest = [(exact_means(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -119,7 +119,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def exact_means(series: Array) -> Array:
-    """Return the mean over trials of each column of (trials, columns); exact for equal values."""
+    """Return the mean of each column of `series`, (trials, columns); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0], axis=0) / len(series)
     return means
 
@@ -128,7 +128,7 @@ _sum = np.add.reduce  # faster than NumPy's own sum for ten trials
 
 
 def half_width(series: Array, confidence: float) -> Array:
-    """Return half widths of Student's t intervals for means over trials of (trials, columns)."""
+    """Return half widths of Student's intervals of columns' means; `series`: (trials, columns)."""
     count = len(series)
     if count < 2:
         return np.full(series.shape[1], np.inf)
@@ -155,18 +155,18 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Return the differences of all ordered pairs of n columns of `series`, (trials, n (n-1))."""
+    """Return differences of all ordered pairs of n columns of `series`, (trials, n * (n - 1))."""
     first, second = np.nonzero(~np.eye(series.shape[1], dtype=bool))
     differences: Array = series[:, first] - series[:, second]
     return differences
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """Return the first measured round in which one method reaches another, with its interval.
+    """Return the first of `rounds` after which one method reaches another, with its interval.
 
-    `behind`, (trials, rounds), is the gap after each of `rounds`, closed where its mean is at most
-    0; the result is infinite if it never is. The interval's upper end comes from tests of rounds
-    from the last one backwards while the gap is closed, a fixed order, which needs no correction.
+    `behind`, (trials, rounds), is the gap after each round, closed where its mean is at most 0; the
+    result is infinite if it never closes. The interval's upper end comes from tests of rounds from
+    the last one backwards while the gap is closed, a fixed order, which needs no correction.
     """
     middle, half = exact_means(behind), half_width(behind, confidence)
 

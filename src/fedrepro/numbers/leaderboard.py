@@ -55,6 +55,7 @@ class BoardScenario:
     """A scenario of a leaderboard: a data set, a partition (`case`) and a number of clients.
 
     starts: "one start" if clients trained from equal initial weights, else "different starts".
+    exhibit: the name of the table with its results.
     """
 
     starts: str
@@ -72,8 +73,8 @@ class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
     accuracy: on test examples, (T,) over trials. setting: the selected parameter values, of `tried`
-    combinations. in_each_trial: accuracy, (T,), if each trial selects its own. ends: per selection,
-    whether values are the least or largest tried.
+    combinations. costs: {metric: number}. in_each_trial: accuracy, (T,), if each trial selects its
+    own values. ends: per selected combination {parameter: (is the least tried, is the largest)}.
     """
 
     accuracy: np.ndarray
@@ -103,7 +104,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """Results of a leaderboard by scenario and label of method; `methods` by (starts, label)."""
+    """Results of a leaderboard: {scenario: {label: result}}, and `methods` by (`starts`, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -120,7 +121,7 @@ class BoardData:
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the method's score per trial, (T,): 0 is FedAvg's accuracy, 1 pooled training's.
+        """Return scores of method `label`, (T,) by trial: 0 is FedAvg, 1 training on pooled data.
 
         With `each_trial`, each trial selects parameter values of its own.
         """
@@ -131,7 +132,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Return a method's scores, (U, T) by scenario, or by data set (means) if `data` is ALL."""
+        """Stack `scores`, (scenarios, trials), or means if `data` is ALL, (data sets, trials)."""
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -166,9 +167,9 @@ class BoardRow:
 def board_data(
     board: Board, parts: Sequence[ExhibitFiles], entered: Sequence[tuple[str, ExhibitFiles]] = ()
 ) -> BoardData:
-    """Collect the results of a leaderboard from its tables, and from submitted methods.
+    """Collect the results of a leaderboard from its tables `parts`, and from submitted methods.
 
-    `entered` has submitted tables, each with VERIFIED or REPORTED. Raise FedreproError if a table
+    `entered` has pairs (VERIFIED or REPORTED, submitted table). Raise FedreproError if a table
     lacks a method to compare with, is of other data, or has another method's label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
@@ -212,7 +213,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield (scenario, {label: result}) of a table; if `each_trial`, trials select the settings."""
+    """Yield (scenario, {label: result}) of a table; with `each_trial`, settings vary by trial."""
     about, tried = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(tried) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -246,7 +247,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
-    """Return a method's class, of CLASSES, by its entry in an exhibit's json, and its costs."""
+    """Return a method's class, of CLASSES, by its `description` in an exhibit's json and costs."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -257,7 +258,7 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute a leaderboard's rows, ordered by `starts`, data set, class of method, and group."""
+    """Return ranked rows of results `ground`, ordered by `starts`, data set, class and group."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]
@@ -278,7 +279,7 @@ def _class_rows(
     there: Sequence[BoardScenario],
     methods: Mapping[str, Method],
 ) -> list[BoardRow]:
-    """Rank `methods`, of one class, on the scenarios `there` of the data set `data` (or ALL)."""
+    """Return rows of `methods`, of one class, ranked in scenarios `there` of `data` (or ALL)."""
     entries, line = ground.entries, ground.board.line
 
     def of(kind: str) -> list[BoardScenario]:
@@ -326,7 +327,7 @@ def _class_rows(
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a leaderboard's `rows` as a data frame: method, score, ranks, tests, costs, …."""
+    """Return `rows` of results `ground` as a data frame: method, score, ranks, tests, costs, …."""
     return _whose(pd.DataFrame([_row(ground, row) for row in rows]))
 
 
@@ -387,12 +388,12 @@ def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, flo
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
-    """Return a method's costs in one scenario by name, without and with selecting its parameters.
+    """Return {name: a method's cost} in one scenario, with selecting parameters in `…_with_choice`.
 
-    Bytes are in units of one upload of all clients' models. To select, the server sends one model
-    per candidate (of an ensemble, its networks once) to all clients, and gets accuracies in one
-    more exchange; a method of several exchanges is repeated for each candidate. To find the best
-    client, the models of all clients go to all clients.
+    Bytes are in units of one upload of all clients' models. To select, the server sends each
+    candidate's model (an ensemble's networks once) to all clients, and gets accuracies in one more
+    exchange; a method of several exchanges is repeated for each candidate. To find the best client,
+    the models of all clients go to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -420,7 +421,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
 
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return accuracies, scores, costs and ranks: a row per scenario (or all), method, metric."""
+    """Return a data frame of results `ground`: a row per scenario or all, method and metric."""
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
 
@@ -454,7 +455,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return measured seconds of a trial as means over scenarios, on the server and on clients."""
+    """Return mean seconds of a trial over scenarios: two rows per method, server's and clients'."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws of weights, by random key `place`, over which a variational network averages."""
+    """How a variational network averages: over `samples` draws of weights by random key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -35,7 +35,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples to evaluate models on; `rows` are the indices of each client that holds some."""
+    """Examples of input `shape` to evaluate on; `rows`: indices of each client's own, if any."""
 
     examples: Examples
     labels: np.ndarray
@@ -45,7 +45,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return bool (examples, predictions of each): which are right; NaN for weights not finite."""
+    """Mark right predictions, bool (examples, predictions of each); NaN if not `model.finite`."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -62,10 +62,10 @@ def _asked(network: Network, split: EvaluationSplit, scores: torch.Tensor) -> np
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return class scores for all predictions, (N · predictions per example, K).
+    """Return scores of K classes, (N * predictions per example, K), for N examples.
 
-    They are probabilities; shares of votes if several networks vote; logits if a gate network of
-    the model weighs several networks by example.
+    They are probabilities; shares of votes if `model.ties`; logits if `model.gate` weighs several
+    networks by example. With `draws`, a variational network averages over draws of its weights.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -89,7 +89,7 @@ def class_scores(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Return a global model's final metrics: accuracy on each split, sizes, method's own metrics.
+    """Return a global model's final metrics: accuracy on each of `splits`, sizes, the method's own.
 
     With `draws` a variational network has a further accuracy, with mean weights. Accuracy on
     validation examples of clients leaves out the ones that the method was fitted to.
@@ -115,7 +115,7 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Measure each client's own model on the test split: metrics, and each client's accuracy."""
+    """Return (metrics of clients' own `models` on the split "test", accuracy of each client)."""
     test = splits["test"]
     accuracies = [
         float(correct(m, test, draws and replace(draws, place=draws.place.at(client=j))).mean())
@@ -135,7 +135,7 @@ def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Count parameters, units and forward passes; a variational network takes `samples` passes."""
+    """Count parameters, hidden units and forward passes (`samples` if variational) of a model."""
     network = network_of(model.model, split.shape, split.classes)
     widths = model.widths
     units = network.hidden_units(model.tensors) if widths is None else sum(map(sum, widths))
@@ -148,7 +148,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """Return a run's communication as metrics: its `rounds`, and messages and bytes `sent`."""
+    """Return metrics of a run: exchanges with the server (`rounds`), messages and bytes `sent`."""
     numbers = {"rounds": rounds, "messages": sent.messages_up + sent.messages_down}
     numbers |= {"bytes_up": sent.bytes_up, "bytes_down": sent.bytes_down}
     return [Number(name, float(value)) for name, value in numbers.items()]
@@ -157,13 +157,16 @@ def communication(rounds: int, sent: Traffic) -> list[Number]:
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores (n, K) averaged over weights by `belief` (means, spreads), and labels (n,)."""
+    """Return (class scores (n, K), labels (n,)), with scores as means over `samples` weights.
+
+    The weights are drawn by `rng` from `belief`, which has their means and spreads by name.
+    """
     scores = predict_belief(network, belief, split.examples, samples, rng)
     return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return accuracy, log-loss (nll) and calibration error of class scores (n, K), by name."""
+    """Return {"accuracy": …, "nll": log-loss, "calibration_error": …} of class `scores`, (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
         "accuracy": float((scores.argmax(1) == labels).mean()),
@@ -173,9 +176,10 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
+    """Return the sum over 15 bins b of n_b / n |accuracy_b - confidence_b|, for n rows of `scores`.
 
-    Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
+    A bin has the n_b rows whose highest score is in one 15th of [0, 1]; confidence_b is the mean of
+    these. Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
     """
     confidence = scores.max(1).astype(np.float64)
     right = scores.argmax(1) == labels
@@ -185,7 +189,7 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
-    """Return a variational network's accuracy when it predicts with the means of its weights."""
+    """Return a variational network's accuracy with its weights at their means in `belief`."""
     means = {name: value[None] for name, value in belief.items()}
     scores = probabilities(network, means, None, split.examples)
     right = scores.cpu().numpy().argmax(1) == _asked(network, split, scores).reshape(-1)
@@ -193,7 +197,7 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return quantiles "spread_q05", "_q50" and "_q95" of weights' sds; {} for a plain network."""
+    """Return {"spread_q05", "…_q50", "…_q95": quantile of weights' sds}; {} if not variational."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -203,7 +207,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Average metrics over the nodes of a graph, and add the worst node's value under `…_worst`."""
+    """Return {metric: mean over `nodes` of a graph}, and the worst node's value as "…_worst"."""
     by_name = {name: [node[name] for node in nodes] for name in nodes[0]}
     means = {name: float(np.mean(values)) for name, values in by_name.items()}
     worst = {name: take(by_name[name]) for name, take in WORST.items() if name in by_name}
@@ -218,7 +222,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (node, kind) of a value not finite, of kind "weight", "mean" or "spread"; or None."""
+    """Return (node, "weight", "mean" or "spread") of a value that is not finite, or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

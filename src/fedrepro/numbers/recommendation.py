@@ -1,7 +1,4 @@
-"""Recommend methods: the best in those scenarios of a leaderboard that are most like one's clients.
-
-Distance counts doublings of the number of clients, and of Dirichlet's alpha, which is 10 for iid.
-"""
+"""Recommend methods: the best in the scenarios of a leaderboard that are most like one's own."""
 
 from __future__ import annotations
 
@@ -36,9 +33,9 @@ LINES = (BEST_CLIENT, "FedAvg", "pooled training")  # what the others are read a
 class Situation:
     """The federation that somebody wants a method for.
 
-    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. public:
-    whether the server has images of another data set. one_start: whether all clients began from the
-    same weights.
+    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. exchanges:
+    how often clients may exchange messages with the server. public: whether the server has images
+    of another data set. one_start: whether all clients began from the same weights.
     """
 
     clients: int
@@ -63,12 +60,11 @@ class Situation:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    board: the leaderboard's key. doublings: the `distance` of these scenarios from the federation.
-    methods: a row per method that ran in all these scenarios, by name: of each class the best and
-    all that no test separates from it (`chosen`), then other baselines of LINES. The columns are
-    the leaderboard's, the mean `score` with its 95 % interval (`low`, `high`), and mean
-    `accuracies` by scenario. remark: a sentence on the best client, if no single model is above it
-    by more than chance.
+    board: the leaderboard's key. doublings: the `distance` of `scenarios` from the federation.
+    methods: a row per method, by name: of each class the best and all that no test separates from
+    it (column `chosen`), then other baselines of LINES. The columns are the leaderboard's, the mean
+    `score` with its 95 % interval (`low`, `high`), and `accuracies`, a mean per scenario. remark: a
+    sentence if no single model is shown to be above the best client, else "".
     """
 
     board: str
@@ -81,7 +77,7 @@ class Recommendation:
 def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the key of the complete leaderboard that supersedes leaderboard `key`, or "".
 
-    `abouts` are the contents of the json files of a paper's leaderboards, by key.
+    `abouts` has leaderboards' json by key (paper/version); a complete one misses no table.
     """
     version = key.partition("/")[2]
     later = (k for k, about in abouts.items() if about["board"].get("supersedes") == version)
@@ -91,8 +87,8 @@ def later_board(key: str, abouts: Mapping[str, Mapping[str, Any]]) -> str:
 def recommend(wanted: Situation, folder: Path) -> Recommendation:
     """Recommend methods from the newest leaderboard in a folder, such as reports/record/paper.
 
-    `wanted` describes the clients. Raise FedreproError if the leaderboard is missing, or has no
-    scenario with this start of clients.
+    `wanted` describes the federation. Raise FedreproError if the leaderboard is missing, or has no
+    scenario where clients start as wanted.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -159,8 +155,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario.
 
-    `case` is the scenario's partition in words: "Dirichlet 0.1" has alpha 0.1; with "label" it
-    deals out few labels, which is 3 from any alpha; all others are iid (alpha 10).
+    `case`, the scenario's partition in words, says its alpha, as "Dirichlet 0.1". With "label" it
+    deals out few labels, which counts as 3 from any alpha; all others are iid (alpha 10).
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
@@ -172,7 +168,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _by_method(rows: pd.DataFrame, near: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
-    """Return {method run in all S scenarios `near`: values, (S, T)} over T trials."""
+    """Return {method: `metric`, (S, T) over T trials} of methods in all S scenarios `near`."""
     rows = rows[rows["metric"] == metric]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

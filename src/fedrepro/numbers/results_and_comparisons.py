@@ -44,13 +44,13 @@ def results(
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
-    A row is one scenario, method, metric and split of examples: with the scenario's components as
-    texts, mean and sample sd of the final value over trials, and its value in each; `exhibits`, the
-    figures and tables that show it; `same_bytes`: "yes" if computing the first of them again gives
-    equal bytes, or why not. `attrs["notes"]` says which figures cannot be read.
+    A row is one scenario (its components as texts), method, metric and split of examples: mean and
+    sample sd of the final value over trials, and its value in each; `exhibits`, the figures and
+    tables that show it; `same_bytes`: "yes" if computing the first of them again gives equal bytes,
+    or why not. `attrs["notes"]` of the table says which figures cannot be read.
 
-    `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
-    or name; `split` also keeps rows without a split, such as costs.
+    `reports` is the folder of results in the project's `folder`. `exhibit`, paper/name or a paper,
+    is read alone; `method` is a label or name; `split` also keeps rows without one, such as costs.
 
     Raises:
         FedreproError: nothing drawn is what is asked for.
@@ -81,9 +81,9 @@ def results(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the exhibits drawn at a `scale` in `reports`, all or those of the paper or key `asked`.
+    """List the exhibits drawn at a `scale` in `reports`: all, or those of the paper or key `asked`.
 
-    Raise FedreproError if there are none.
+    Raise FedreproError if there are none. A key is paper/name.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
@@ -100,7 +100,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values in a figure's csv with their scenarios; refuse an outdated csv."""
+    """Return a figure's final values, with scenarios' components; raise if its csv is outdated."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     for row in final(files.table(".csv")).to_dict("records"):
@@ -129,7 +129,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield a heading (varying components) and a table for a terminal, for each scenario."""
+    """Yield (heading, as "clients 10", table to print) for each scenario of a `results` table."""
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
@@ -166,12 +166,12 @@ def paired_differences(
 
     In a trial both have equal data, partition and, if one-shot, local models, so variation from
     these cancels in the difference. Compared are final values with selected parameter values, in
-    shared trials. `exhibit` restricts figures to one, or to one paper's.
+    shared trials. `exhibit` restricts figures to one (paper/name), or to one paper's.
 
     Returns:
-        A row per point, of the first figure that shows both runs, with the columns COMPARED: both
-        labels, their means over `trials`, the mean difference with its interval by Student's t at
-        CONFIDENCE (infinite for one trial); and the swept parameters.
+        A row per point (values of swept parameters), of the first figure with both runs, with the
+        columns COMPARED: both labels, their means over `trials`, the mean difference and its
+        interval by Student's t at CONFIDENCE (infinite for one trial); and the swept parameters.
 
     Raises:
         FedreproError: no figure or table has both methods.
@@ -226,7 +226,7 @@ def point_words(row: Mapping[Any, Any]) -> str:
 
 
 def paired_verdict(differences: pd.DataFrame, metric: str, one: str, other: str) -> str:
-    """Say at how many points method `one` is better than `other`, worse or not distinguishable."""
+    """Say at how many rows of `paired_differences` method `one` is better or worse than `other`."""
     better = all_metrics()[metric].better
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)

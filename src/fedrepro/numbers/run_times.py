@@ -27,10 +27,10 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 
 
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
-    """Return {"seconds": {stage: sum}, "cpu_seconds": {…}, "peak_bytes": {stage: most}}.
+    """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are those of trials, the others those of jobs, where measured. Training is left out if
-    one of its tables is missing; the result is {} if one of another stage is.
+    Seconds are those of trials, the others those of jobs, if measured. Training is left out if one
+    of its tables `timings` is missing; if a table of another stage is missing, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):
@@ -52,7 +52,7 @@ def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameter values as text: mean seconds of a trial in each table}."""
+    """Return {method with parameters as text: mean seconds of a trial in each of `timings`}."""
     means: dict[str, list[float]] = {}
     for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -66,8 +66,8 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of the methods in a figure, as csv rows of `columns`.
 
-    `overhead` is how much longer rounds take than those of the figure's first method, in percent.
-    `files` are the metrics of each run.
+    Rows of the metric `overhead` say how much longer rounds take than those of the figure's first
+    method, in percent. `files` has the paths of each run's metrics.
     """
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
@@ -90,7 +90,10 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return server and client seconds by trial, as csv rows, for settings in `numbers` (a csv)."""
+    """Return measured seconds of server and clients by trial, as csv rows, for a figure's methods.
+
+    `numbers` is the figure's csv, with selected settings; `files` has the paths of runs' metrics.
+    """
     chosen = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
@@ -114,7 +117,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read run times next to files of `metrics`, a dict per row; require the column `needed`."""
+    """Read run times, a dict per row, next to the files `metrics`; raise if `needed` is missing."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -37,9 +37,10 @@ class Estimate(Interval):
 class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
-    above: its score minus the best client's; above_trials: that difference with an interval over
-    trials alone; chance: its p value after Holm's correction. rank_low, rank_high: the ranks that
-    the tests allow. usual: {name of another test, of USUAL: its group by that test}.
+    above: its score minus the best client's; above_trials: this difference with an interval over
+    trials alone; chance: the difference's p value after Holm's correction; verdict: "better",
+    "worse" or "not shown". group: from 1, the best. rank_low, rank_high: the ranks that the tests
+    allow. usual: {another test: the method's group by it}.
     """
 
     method: str
@@ -64,7 +65,7 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
 
 
 def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
-    """Estimate the mean of scores or differences, (U, T), with interval and p value.
+    """Estimate the mean of `scores` or differences, (U, T), with a 95 % interval and p value.
 
     error² = var(means over trials) / U + var(means over units) / T
 
@@ -149,9 +150,9 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
+    """Return p values of all pairs of M methods by Student's t, after Holm's correction, (M, M).
 
-    `tables` are methods' scores, (scenarios, trials); without `units` trials alone are random.
+    `tables` has each method's scores, (scenarios, trials); with units=False only trials are random.
     """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
@@ -159,10 +160,11 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Test all pairs of M methods by Wilcoxon, with Holm, and Nemenyi; return which differ, (M, M).
+    """Test all pairs of M methods by Wilcoxon, with Holm, and Nemenyi; return {test: bool (M, M)}.
 
-    `means` has mean scores over trials, (M, S), in S scenarios, taken as independent. Source: J.
-    Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
+    `means` has mean scores over trials, (M, S), in S scenarios, taken as independent. True is for
+    pairs that differ. Source: J. Demšar, Statistical comparisons of classifiers over multiple data
+    sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -201,7 +203,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     """Return {method: group, from 1}: the best method left, and all like it, form the next group.
 
-    `best` lists methods from the best; `apart`, bool (M, M), says which pairs differ.
+    `best` has methods, rows of `apart`, from the best; `apart`, (M, M), says which pairs differ.
     """
     groups: dict[int, int] = {}
     for first in best:

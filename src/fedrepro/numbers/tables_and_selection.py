@@ -70,7 +70,7 @@ class Summary(NamedTuple):
 
 
 def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Return a run's metrics, null where a file lacks a parameter, and each file's provenance."""
+    """Return (a run's metrics from `files`, null where one lacks a column; provenance of each)."""
     tables = [read_table(path, "metrics") for path in files]
     bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
@@ -145,7 +145,7 @@ def summarise(
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a method's csv rows by round, without the metrics `left_out`; errors name `where`."""
+    """Yield csv rows by round of a setting's metrics, without `left_out`; errors name `where`."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -182,7 +182,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of a figure's runs, in the trials that it uses, each measurement once."""
+    """Join `tables`, metrics by run, in trials that the exhibit uses, without repeated rows."""
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():
@@ -201,23 +201,23 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
 
 
 class Candidate(NamedTuple):
-    """Parameter values with their final metrics, and the number that selects them in each trial."""
+    """A setting's final metrics, `series`, and the number that selects it by trial, `criterion`."""
 
     series: Series
     criterion: Sequence[float] = ()
 
     @property
     def stopped(self) -> float | None:
-        """Return the round in which successive halving stopped these values; None if never."""
+        """Return the round in which successive halving stopped this setting; None if never."""
         return next(iter(self.series.get(STOPPED, ())), None)
 
 
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {parameter values: their metrics, and the numbers by which they are compared}.
+    """Return {setting: its final metrics, and the numbers by which settings are compared}.
 
-    `rows` are their measurements, `measure` has the rule. `where` names the point in errors.
+    `rows` has each setting's metrics, `measure` the rule. `where` names the point in errors.
     """
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
     if choice and choice.over == "half":
@@ -246,10 +246,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which parameter values are selected, in each trial; NaN if one failed.
+    """Return the number by which `setting` is selected, in each trial; NaN in all if one failed.
 
-    `rows` are measurements in rounds, `series` final values. FedreproError is raised if both lack
-    the metric.
+    `rows` are measurements in rounds, `series` final values, `choice` the rule. If both lack its
+    metric, FedreproError is raised, with `where` as the place.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -277,7 +277,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all parameter values but diverged ones ran; inf if none."""
+    """Return the last round that all settings (`rows` of each) ran, diverged ones aside; or inf."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -288,7 +288,7 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def area_of(curve: Curve) -> float:
-    """Return a curve's mean height over rounds, by trapezoids."""
+    """Return the mean height, by trapezoids, of a `curve` of pairs (round, value)."""
     length = curve[-1][0] - curve[0][0]
     under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
     return under / length if length else curve[0][1]
@@ -300,10 +300,10 @@ def select_setting(
     where: str,
     allow_all_failed: bool = False,
 ) -> Setting:
-    """Return the parameter values with the best mean over trials; ties go to the first.
+    """Return the setting with the best mean by the rule of `measure`; ties go to the first.
 
-    Failed ones (their number is not finite) and stopped ones do not count. If all failed, the first
-    are returned with `allow_all_failed`, else an error names `where`.
+    Settings that failed (their number is not finite) or were stopped do not count. If all failed,
+    the first is returned with `allow_all_failed`, else an error names `where`.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -324,7 +324,7 @@ def select_setting(
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
+    """Yield rows of a .choice.csv, one per setting: its criterion, test results, if `chosen`."""
     assert measure.choose is not None
     shown = {"test_mean": TEST, **{key: (key, "") for key in ("hidden_units", "parameters")}}
     for setting, candidate in settings.items():
@@ -345,7 +345,7 @@ def selection_rows(
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Return per chosen row {parameter: (is lowest, is highest of its grid)}, of numbers that vary.
+    """Return for each row of `chosen` {numeric parameter: (is lowest tried, is highest tried)}.
 
     `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows.
     """
@@ -363,7 +363,7 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
-    """Write how often each parameter's selected value was the lowest or highest of its grid."""
+    """Write how often selected values, `choices` from ends_of, were the lowest or highest tried."""
     texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]
@@ -373,7 +373,7 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return per scenario {(split, parameter values): final accuracies, (T,) over T trials}."""
+    """Return for each scenario {(split, setting as text): final accuracies, (T,) over T trials}."""
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
@@ -391,8 +391,7 @@ def in_each_trial(
 
     `tried` are a method's rows of a .choice.csv. `scenarios` are accuracies from `of_settings`; the
     scenario whose means over trials are those of `tried` is used, and FedreproError is raised if
-    there is none. Return, per trial, (indices in `tried` of the selected rows, their test
-    accuracies, float64 (T,)).
+    there is none. Return (index in `tried` of each trial's selected row, test accuracies, (T,)).
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

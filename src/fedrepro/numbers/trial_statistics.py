@@ -28,7 +28,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics by trial, averaged over public samples that a model was tuned on."""
+    """Return a run's metrics by trial, as means over the public samples of any fine-tuning."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -43,7 +43,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the metrics of one `node` of a graph (from 1), or if it is None of all together.
+    """Keep metrics of one `node` of a graph, counted from 1, or for None those of all together.
 
     Metrics of split `belief`, "before" or "after" averaging with neighbours, become split "test".
     """
@@ -68,10 +68,10 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
+    """Return {(metric, split): values in all `trials`} of a setting's `rows`; NaN in failed trials.
 
     If the method is undefined for the clients of some trials, the only key is ("left_out", ""),
-    with 1 in these trials.
+    with 1 in these trials. Errors name `where` and the setting, `token`.
     """
     if rows.empty:
         raise FedreproError(
@@ -97,10 +97,10 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
+    """Return {(metric, split): by trial the mean over the last `rounds` evaluated rounds}.
 
-    `accuracy_scatter` is the sd of accuracies; metrics that sum over rounds are left out. A failed
-    method or one without rounds has {}.
+    `own` has a method's metrics. `accuracy_scatter` is the sd of accuracies over these rounds;
+    metrics that sum over rounds are left out. A failed method or one without rounds has {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -143,9 +143,9 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` has, by label, the method that it is compared with, `leading` the columns of parameters.
-    The paired mean is the other's final mean over all its trials plus the mean difference in shared
-    ones, so that easy trials favour neither.
+    `pairs` has, by such a method's label, the other one to compare with; `leading` are columns of
+    parameters. The paired mean is the other's final mean over all its trials plus the mean
+    difference in shared trials, so that easy trials favour neither.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -174,8 +174,8 @@ def over_clients(
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The means are of final values in the first `trials` trials of a run's tidy rows `frame`. Raise
-    FedreproError if the method has no numbers of single clients.
+    The means are of final values of setting `token` in the first `trials` trials of `frame`, from
+    tidy_rows. Raise FedreproError (at `where`) if the method has no numbers of single clients.
     """
     rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:

@@ -25,7 +25,7 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """The options of `fedrepro run`; `changes` are parameters by keys such as scaffold.lr."""
+    """The options of `fedrepro run`, a field each, and `changes`, such as {"scaffold.lr": 0.1}."""
 
     methods: Sequence[str]
     data: str = "mnist"
@@ -44,7 +44,7 @@ class RunWords:
 
     @property
     def command(self) -> str:
-        """Return the command line `fedrepro run ...` that repeats the run."""
+        """Return the options as a command line, `fedrepro run ...`, that repeats the run."""
         words = ["fedrepro", "run", ",".join(self.methods)]
         for item in fields(self)[1:-1]:
             if (value := getattr(self, item.name)) != item.default:
@@ -55,13 +55,16 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a file name: letters and digits of the methods and the data set."""
+        """Return a name for the run's files: its methods and data set, such as fedavgmnist."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
-    """Turn options of `fedrepro run` into a file of one exhibit; `command` repeats the run."""
+    """Turn `words`, options of `fedrepro run`, into a file that defines one figure to compute.
+
+    `paper` names the file as a paper would; `command`, by default that of `words`, repeats the run.
+    """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):
@@ -113,7 +116,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan an exhibit of a file that is not saved yet; errors name `place`, its path if any."""
+    """Plan exhibit `name` of an unsaved `file`; errors name its path `place`, or no path if ""."""
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:

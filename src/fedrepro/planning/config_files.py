@@ -87,7 +87,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """The keys `at:` of a figure or table: what differs at the sizes tiny, quick and paper."""
+    """The settings below `at:` of a figure, those that differ at a size: tiny, quick or paper."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -98,7 +98,7 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 
 
 class Board(Strict):
-    """A leaderboard: all tables in a file whose names begin with its version, such as 1-mnist.
+    """A leaderboard: if its version is 1, all tables of its file named 1-…, such as 1-mnist.
 
     Data, models, training, trials and rules of selection are fixed, so that results compare.
     """
@@ -122,7 +122,7 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """All figures and tables of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
+    """Definitions of all figures and tables of a paper or of leaderboards: exhibits.yaml or .py."""
 
     paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
     title: str = key(..., "its title")
@@ -142,7 +142,7 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return names, as figure-2a, of exhibits at a scale (tiny, …), mistaken ones included."""
+        """Return names, as figure-2a, of exhibits at `scale` (tiny, quick, paper), even invalid."""
         found = []
         for name in self.exhibits:
             own: Any = self.written(name, scale).get("scales")
@@ -152,13 +152,13 @@ class ExhibitFile(Strict):
         return found
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the keys (paper/name) of the tables of leaderboard `version` at a scale."""
+        """Return keys (arena/1-mnist) of tables of leaderboard `version` (1) at `scale` (quick)."""
         return [f"{self.paper}/{n}" for n in self.names(scale) if n.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the validated settings of an exhibit; raise FedreproError for a mistake.
+        """Return settings of exhibit `name` at `scale` (tiny, …); raise FedreproError if invalid.
 
-        Its own keys go before the file's defaults, and keys for the scale below `at:` before both.
+        Its own keys replace those of `defaults`; in both, keys below `at:` for the scale go first.
         """
         merged, where = self._merged(name, scale), self.where(name, scale)
         match merged:
@@ -173,11 +173,11 @@ class ExhibitFile(Strict):
         return validated(ExhibitSettings, merged, where)
 
     def where(self, name: str, scale: str) -> str:
-        """Return how errors name the figure or table `name` at a scale."""
+        """Return words by which errors name exhibit `name` at `scale` (tiny, …), with its path."""
         return f"{self.place}, {name} at scale {scale}"
 
     def written(self, name: str, scale: str) -> dict[str, Any]:
-        """Return the keys of a figure or table at a scale, unchecked; {} if they do not merge."""
+        """Return unchecked settings of exhibit `name` at `scale` (tiny, …); {} if `at:` is bad."""
         with contextlib.suppress(FedreproError):  # `settings` reports it
             return self._merged(name, scale)
         return {}
@@ -192,13 +192,13 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a configuration with `drawing: NAME` written as `drawing: {name: NAME}`."""
+    """Return a copy of the settings `layer`, with `drawing: NAME` as `drawing: {name: NAME}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, by paper; access to an `unread` one raises."""
+    """A dict of files of exhibits by paper; access to one in `unread` raises its error instead."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
@@ -214,11 +214,10 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
-    """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
+    """Read the definitions of figures and tables by paper; errors of invalid files are in `unread`.
 
-    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
-    replace the package's. With `folder` only YAML files in it are read; with `of`, keys of exhibits
-    (paper/name), only their papers are.
+    Files in the working folder's config/exhibits replace the package's. With `folder`, only its
+    YAML files are read; with `of`, keys such as pfnm/figure-2a, only the files of their papers.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
@@ -244,7 +243,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of all tables (not figures) by "scale/paper"."""
+    """Return {"quick/pfnm": names of the tables of that paper at that scale}, without figures."""
     found: dict[str, list[str]] = {}
     for scale, file in itertools.product(SCALES, files.values()):
         for name in file.exhibits:
@@ -270,7 +269,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any, where: str) -> T:
-    """Return `values` as an object of a pydantic class; an error is one sentence on `where`."""
+    """Return `values` as an object of class `model`; errors begin with `where`, such as a path."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)

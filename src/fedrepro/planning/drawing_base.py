@@ -32,7 +32,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is in `names()`; they fill {} in its error `sentence`."""
+    """Return a pydantic check that text is in `names()`; these fill {} in the error `sentence`."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -47,7 +47,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods and swept values of a figure, by which a drawing checks if it can show them."""
+    """The methods of a figure and values of its swept parameters, to check if it can be drawn."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -89,7 +89,7 @@ class Drawing(Strict):
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the metric and the example set ("test", …) shown; ("", "") if several are."""
+        """Return (metric, example set) shown, as ("accuracy", "test"); ("", "") if several are."""
         return "", ""
 
     def further(
@@ -100,7 +100,11 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Return more numbers, a value per trial, by (metric, split), from files of a run."""
+        """Return {(metric, split): a number per trial}, read from files next to a run's `metrics`.
+
+        `setting` names the rows of `measure` in these files; the first `trials` trials count, and
+        errors name `where`, the exhibit with values of its swept parameters.
+        """
         return {}
 
     def files(
@@ -134,7 +138,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure cannot have a curve per method over a swept parameter."""
+    """Yield reasons, as sentences, why a figure cannot have a curve per method over a parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
@@ -147,7 +151,7 @@ def one_scenario(shown: Planned) -> Iterator[str]:
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Yield a reason if a figure has no horizontal axis: one swept parameter, of numbers."""
+    """Yield a sentence if a figure has no x axis: one swept parameter that varies, of numbers."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -163,7 +167,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a reason for each method that shows every value of a parameter, as tables do."""
+    """Yield a sentence for each method that shows every value of a parameter, as tables can."""
     for measure in shown.measures:
         if measure.show:
             yield (

@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method relative to which one with fewer trials than others is shown, and how."""
+    """Label of a method with which one of fewer trials is compared, and a sentence on both."""
 
     beside: str
     sentence: str  # for captions
@@ -91,7 +91,7 @@ class Exhibit:
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the runs (a method on data and model) with their largest numbers of trials."""
+        """Return {run of a method on data and model: the most trials that any point needs}."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -110,7 +110,7 @@ class Exhibit:
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return methods with fewer trials than others, by label, with their comparison methods."""
+        """Return {label of a method with fewer trials: the method with which it is compared}."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -154,7 +154,7 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the exhibit `name` of a file at a scale; raise if it cannot be computed or shown."""
+    """Plan exhibit `name` of `file` at `scale` (tiny, …); raise FedreproError if it is invalid."""
     settings = file.settings(name, scale)
     with _at(file.where(name, scale)):
         points = list(_points(settings))
@@ -225,7 +225,7 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
 
 
 def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
-    """Return the run that computes each (method's label, setting of its parameters) at a point."""
+    """Return {(method's label, setting of its parameters): run that computes it} for a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         with_data = measure.spec.method_kind.with_data
@@ -248,7 +248,7 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 
 
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
-    """Yield each setting of a method's parameters, with the run that computes it in a scenario."""
+    """Yield each (setting of the parameters of `measure`, run that computes it in `scenario`)."""
     meta = measure.spec.component.meta
     on_graph = measure.spec.method_kind.on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
@@ -283,7 +283,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if a method cannot run in a scenario, `changed` as the method asks."""
+    """Raise FedreproError if `measure` cannot run in `scenario`, which it turns into `changed`."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):

@@ -39,7 +39,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with changed parameters; with another name, parameters are not kept."""
+        """Return a copy with `changes` of parameters; with another `name`, no old one is kept."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -80,7 +80,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule that selects one setting of a parameter sweep, given by keys instead of its name."""
+    """A rule that selects one setting of a parameter sweep, written as keys and not as a name."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -92,7 +92,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the selection rule of these keys: a predefined one if equal, else a new one."""
+        """Return the rule that selects a setting by this metric and split; predefined if any."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         same = [rule for rule in near if rule.metric == self.metric]
         if same and self.over == "end":
@@ -249,7 +249,7 @@ class ExhibitSettings(Strict):
         return Case(label="") if key is None else self.cases[key]
 
     def components(self, case: str | None) -> dict[str, ComponentEntry]:
-        """Return configurations by kind (dataset, model, …), as changed for a `case` if any."""
+        """Return {kind, as "model": its configuration}, as the scenario `case`, if any, has it."""
         by_kind: dict[str, ComponentEntry] = {}
         for kind in SCENARIO:
             base, changes = getattr(self, kind), getattr(self.case(case), kind)
@@ -261,7 +261,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings: values of `above` replace `below`; renamed components as a whole."""
+    """Merge nested mappings, `above` over `below`; one with a new `name` is replaced as a whole."""
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         old, new = below[key], above[key]

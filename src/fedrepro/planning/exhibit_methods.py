@@ -78,13 +78,13 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the client information, keys of NEEDS, that method and fine-tuning use."""
+        """Return the information on clients (keys of `api.NEEDS`) that method and tuning use."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def rule(self) -> SelectionRule | None:
-        """Return the rule that selects a setting, or None if there is nothing to select."""
+        """Return the rule that selects one of the settings, None if there is nothing to select."""
         return self.choose if self.chosen else None
 
     @property
@@ -117,7 +117,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return settings by values of parameters in `show`; a rule selects one per group."""
+        """Return {values of parameters in `show`: settings with these}; a rule selects one each."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -134,7 +134,7 @@ class ExhibitMethod:
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Return a method and changes of training that list all values of the settings in `group`."""
+    """Return (method, training parameters) that list the values of all settings in `group`."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
@@ -145,7 +145,7 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure, or of its `case`; `at` has swept values of fine-tuning."""
+    """Return a figure's methods, in its scenario `case` if any, fine-tuned with values `at`."""
     case_entry = settings.case(case)
     known = {key: None for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:
@@ -174,7 +174,7 @@ def exhibit_methods(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, case: Case, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a figure's method, with defaults of method and figure for what `entry` leaves out."""
+    """Build method `entry` with defaults of `settings` and `case`, fine-tuned with values `at`."""
     known = components("method")
     found = method_called(entry.name, known)
     item, rule, listed = known[found.method], entry.choose, entry.settings
@@ -244,7 +244,10 @@ def _exhibit_method(
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule fits, or `show` has a parameter not swept nor `listed`."""
+    """Raise FedreproError if no rule fits the sweep, or a parameter in `show` has no values.
+
+    `listed` are the parameters in the settings that `measure` lists one by one: these may be shown.
+    """
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
@@ -286,6 +289,6 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return a component with parameters and `extra` ones; lists are refused without `sweep`."""
+    """Build a component of `kind`, as "model", from `entry` and `extra`; `sweep` allows lists."""
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

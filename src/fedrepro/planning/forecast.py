@@ -40,7 +40,7 @@ Key = tuple[str, str, str]  # stage, model, method; "" is any model or method
 
 @dataclass
 class Forecast:
-    """By stage: processes still to run, time on one core, and jobs without a measured time."""
+    """Work left, by stage: `jobs` to run, their `seconds` on one core, jobs of `unknown` time."""
 
     jobs: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -52,7 +52,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Estimate the work left for the figure or table `key`, or if None for all selected ones."""
+    """Estimate the work left for exhibit `key` (paper/name), or if None for all in config.yaml."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
@@ -74,7 +74,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[Key, float]:
-    """Return measured seconds per multiplication, of finished jobs before recorded ones."""
+    """Return {(stage, model, method): seconds per multiplication} of finished or recorded jobs."""
     recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
@@ -106,7 +106,7 @@ def _keys(job: Job) -> list[Key]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Return the scale, else `scale`, and the key of a path or key; None for all selected ones."""
+    """Split `target`, a path or key, into (scale, exhibit's key); else `scale`, None for all."""
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]
@@ -141,7 +141,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate a job's time, in multiplications of networks; if simulated, trials x settings."""
+    """Estimate a job's work in multiplications, or a simulation's in trials times settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:

@@ -29,7 +29,7 @@ LOCAL, MEMBERS = "local.parquet", "partition.parquet"
 
 
 def log_path(folder: str) -> str:
-    """Return the path of a job's log from its result folder: results/tiny/logs/train/x.log."""
+    """Return the log of a job with this result folder: x/logs/train/y.log for x/train/y."""
     parts = folder.rsplit("/", 2)
     return f"{parts[0]}/logs/{parts[1]}/{parts[2]}.log" if len(parts) > 2 else f"{folder}.log"
 
@@ -51,7 +51,7 @@ def cut(block: range, size: int) -> list[range]:
 
 
 def block_name(kind: str, block: range) -> str:
-    """Return how a folder is named by its block of trials or clients: -trials-0-9, -clients-3."""
+    """Return a folder name's end: -trials-0-9, or of `kind` "clients" and one client -clients-3."""
     return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
@@ -131,7 +131,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return how files of metrics name a `setting` (values of the method's parameters)."""
+        """Return the name of `setting`, a `Setting` of exhibit_methods.py, in files of metrics."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 

@@ -152,7 +152,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return for each run the example sets (test, …) to evaluate on: (at end, after rounds)."""
+        """Return {run: (example sets to evaluate on at its end, and after single rounds)}."""
         by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -199,11 +199,11 @@ class Plan:
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
-        """Return the path of a figure's or table's file with this suffix, such as .csv."""
+        """Return the path of a file of exhibit `key` (paper/name) with this suffix, as .csv."""
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int, run: Run | None = None) -> list[range]:
-        """Divide the trials of a run into blocks, one per file; the last may exceed them."""
+        """Return ranges, a file each, that cover the first `trials` trials of a run, maybe more."""
         # in successive halving the mean over all trials decides what stops
         size = trials if run and run.is_race else self.trials_per_job
         return [range(at, at + size) for at in range(0, trials, size)]
@@ -290,7 +290,7 @@ class Plan:
         return given
 
     def base(self, what: Any, stage: str) -> str:
-        """Return results/<scale>/<stage>/<components, hash>, a folder of run or scenario `what`."""
+        """Return results/<scale>/<stage>/<name> of `what`, a run, scenario or components."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

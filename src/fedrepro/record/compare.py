@@ -54,10 +54,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Return the `rows` of a `Comparison` of two csv tables of results, ordered as `theirs`.
-
-    FedreproError is raised if the tables vary different parameters.
-    """
+    """Return the `rows` of a Comparison of two csv tables; raise if they vary unlike parameters."""
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
         raise FedreproError(

@@ -99,7 +99,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a table's line; the link in the head of a column says which number it has."""
+    """Fill in a table's `line`: a link in its column's head, of `heads`, asks for the number."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:

@@ -113,7 +113,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; warn of missing times."""
+    """Return {"seconds": {stage: …}, …, "machines": [dict]}; note missing times in `warnings`."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
@@ -128,7 +128,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Return those tables (paper/name) of leaderboard `version` whose files are in `reports`."""
+    """List tables (paper/name) of leaderboard `version` in `file` with files in `reports`."""
     return [k for k in file.parts(version, scale) if Path(f"{reports / k}.json").exists()]
 
 
@@ -173,9 +173,9 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    `reports` has its figures and tables at this scale: at least one, and the json names missing
-    ones. `out` is the beginning of the files' paths, by default `<reports>/<paper>/<version>`.
-    Pictures leave out methods whose results others submitted and nobody has verified.
+    `file` declares it as `version`. `reports` has its tables at this scale: at least one, and the
+    json names missing ones. `out` is the beginning of the files' paths, by default
+    `<reports>/<paper>/<version>`. Pictures leave out submitted methods that nobody has verified.
     """
     from fedrepro.drawings.leaderboard import pictures
     from fedrepro.numbers.leaderboard import (

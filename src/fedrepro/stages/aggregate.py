@@ -112,9 +112,9 @@ def run(job: Job, device: str = "cpu") -> None:
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients, with preparation if it ran in this call. server: of the server,
-    with preparation in any case. further: passes, messages and time of clients besides sending
-    models. cost: all of it as metrics, such as "bytes_up".
+    seconds: of server and clients; a preparation counts if this call ran it. server: the server's
+    seconds, in which a preparation always counts. further: messages, passes over data and seconds
+    of clients besides sending their models. cost: all of these as metrics, such as "bytes_up".
     """
 
     made: MethodOutput
@@ -129,10 +129,8 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
     `costly` has these models, and does the work that several settings share. If the method's
     arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
-    model whose weights are NaN, as if it had diverged.
-
-    Raises:
-        FedreproError: the method returns another type than `MethodOutput`.
+    model whose weights are NaN, as if it had diverged. FedreproError is raised if the method
+    returns another type than `MethodOutput`.
     """
     import torch
 
@@ -163,7 +161,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method returned None or models that fit their networks."""
+    """Raise FedreproError unless `made` is None or models with tensors as their networks have."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
     listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
@@ -237,7 +235,11 @@ def numbers_of(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return metrics of models, their `cost` and `epochs`; variational ones predict by `draws`."""
+    """Return metrics of the models `made` on `splits`, with the given `cost`.
+
+    `draws` are of weights of variational models; `epochs` (J,), if local models were trained for
+    different numbers, are added as a metric.
+    """
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -266,7 +268,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return (exchanges, 0 for a control; traffic) of a method, including `further` messages."""
+    """Return the number of exchanges (0 for a control) and the traffic, with `further` work."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges
@@ -311,7 +313,7 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A method's costly preparation of models, run once for settings equal in what it takes."""
+    """A method's costly preparation, run once for all settings that give it equal values."""
 
     clients: LocalModels
     info: ClientInfo
@@ -319,7 +321,7 @@ class SharedPreparation:
     made: dict[Any, tuple[dict[str, Any], ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> tuple[dict[str, Any], ClientCost, float]:
-        """Return {"prepared": result} for `setting`, and its clients' cost and server's seconds."""
+        """Return ({"prepared": result}, clients' cost, server's seconds) for this `setting`."""
         prepare = setting.component.meta["prepare"]
         if prepare is None:
             return {}, ClientCost(), 0.0

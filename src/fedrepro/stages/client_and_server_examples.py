@@ -43,7 +43,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return those fields of `info` that the method declares to need, and those in `more`."""
+    """Return `info` with those fields alone that method `item` declares to need or `more` names."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:
@@ -65,10 +65,7 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job reads, to use it on `device`; "cuda" stands for a free GPU.
-
-        FedreproError is raised if data or partition were made for another scenario.
-        """
+        """Load the data set of a job, to use it on `device`; "cuda" stands for a free GPU."""
         device, token = device_of(device), job.scenario.dataset.token
         prepared = load_prepared(job.data)
         if prepared.token != token:

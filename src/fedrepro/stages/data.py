@@ -16,7 +16,7 @@ from fedrepro.stages.job_log_and_gpu_lock import log
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch a raw file from the folder `mirror` or a URL, and verify its checksum."""
+    """Fetch `file` of data set `name` to `out`, from folder `mirror` or a URL, and verify it."""
     url, row = fetch(forms(name, file), out, Path(mirror) if mirror else None)
     checked = "checksum verified" if row.checksum else "no checksum is known"
     log(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
@@ -56,7 +56,7 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> None:
-    """Divide the data set in `data` among clients in each trial; write who has what to `out`."""
+    """Divide the data set in `data` by `spec` in each trial; write who has what to `out`."""
     prepared = load_prepared(data)
     population = population_of(parse_token("dataset", prepared.token), spec)
     table = build_partition(spec, prepared, trials, seed, population)

@@ -193,7 +193,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 class GlobalEvaluator(Evaluator):
-    """Evaluates a method with a server in one trial: its global model, or its model per client."""
+    """An evaluator of methods with a server: of the global model, or of a model per client."""
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
@@ -227,7 +227,7 @@ def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[N
 
 @dataclass(frozen=True)
 class NodeEvaluator(Evaluator):
-    """Evaluates each node's network (belief), before and after it is averaged with its neighbours'.
+    """An evaluator of nodes' networks (beliefs), before and after averaging with neighbours'.
 
     Test metrics per node and over all nodes are recorded as split `before` or `after`. Split `test`
     repeats the accuracies of `before`, for comparison with other methods.

@@ -102,7 +102,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 
 
 def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
-    """Raise FedreproError if metrics in `files`, perhaps copied here, are of outdated versions."""
+    """Raise FedreproError if `files`, {run: {path: provenance}}, are of outdated code versions."""
     old = {}
     for run, sources in files.items():
         for spec in (*specs_of(run.scenario), run.method):
@@ -186,7 +186,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge a paper's claims by our figures and tables in `reports`; write verdicts to `out`."""
+    """Judge claims in the file `published` by `exhibits` in `reports`; write verdicts to `out`."""
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()

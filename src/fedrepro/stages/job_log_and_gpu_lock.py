@@ -46,7 +46,7 @@ def log(line: str) -> None:
 def write_measured(
     job: Job, times: Mapping[str, Sequence[Any]], table: Table, source: Mapping[str, Any]
 ) -> None:
-    """Write a job's table of times, by column, and last its metrics, with their provenance."""
+    """Write a job's times, by column, and then its metrics `table`, with provenance `source`."""
     write_table(Path(job.out, TIMINGS), times, "timings", {**source, **resources_used()})
     write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
@@ -73,7 +73,7 @@ class Failures(dict[str, str]):
 def device_of(name: str) -> str:
     """Return the device to compute on: `name` itself, or for "cuda" a free GPU, such as "cuda:1".
 
-    It waits until a GPU is free, and raises FedreproError if PyTorch finds none.
+    Waits until a GPU is free; raises FedreproError if PyTorch finds none.
     """
     if name != "cuda":
         return name

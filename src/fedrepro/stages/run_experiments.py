@@ -203,7 +203,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 
 def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> Callable[[], None]:
-    """Return a function that shows how far jobs are: share done, time left, accuracies."""
+    """Return a function that calls `show` with jobs' progress: share, time left, accuracies."""
     began: list[tuple[float, float]] = []  # time and share done, at the first call with progress
 
     def look() -> None:

@@ -33,8 +33,7 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 def start(folder: str | Path = ".") -> Path:
     """Make a working folder to compute figures and tables in, with configuration and workflow.
 
-    Returns the folder's path. FedreproError is raised if `folder` already has one of these files,
-    which the user may have changed.
+    Returns the folder's path. FedreproError is raised if `folder` already has one of these files.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout

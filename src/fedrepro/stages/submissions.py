@@ -66,7 +66,8 @@ class Submission(Strict):
     """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
     exhibits: the leaderboard's tables with results of the method. says: its name, label and
-    parameters. file: of its code, in the same folder; empty if a package has it. by: its author.
+    parameters. file: of its code, in the same folder; empty if a package has it. origin: code
+    versions and machines of its runs. by: its author.
     """
 
     kind: Literal["entry"]
@@ -92,7 +93,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of verifying a submission: `runs` in all, those `computed` again, differences."""
+    """The result of verifying a submission: `runs` in all, files `computed` again, differences."""
 
     runs: int
     computed: list[str]
@@ -135,10 +136,9 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
     `key` is the leaderboard or one of its tables; the configuration adds one method to it, by its
-    key `also`. `by` is the author.
-
-    Returns (the folder, below the recorded leaderboard; notes). Raises FedreproError if the method
-    is unknown, its file changed since its runs, or a table is not computed completely.
+    key `also`. `by` is the author. Returns the folder, below the recorded leaderboard, and doubts
+    on code and run times, sentences. Raises FedreproError if the method is unknown, its file
+    changed since its runs, or a table is not computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -211,7 +211,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
     `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
-    computed again, or all if it is None, on `cores` cores. Returns which were, and the differences.
+    computed again, or all if it is None, on `cores` cores. Returns their paths, and differences.
     """
     entry = read_entry(folder)  # first, since a link that leads to itself cannot be resolved
     folder = folder.resolve()
@@ -259,7 +259,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Make a folder `work` to compute a submission again; yield the plan of its runs."""
+    """Make a folder `work` to compute the `entry` in `folder` again; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
     configured = Path("config/config.yaml").exists()
     mirror = (load_config() if configured else Config()).mirror_folder()

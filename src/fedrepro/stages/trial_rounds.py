@@ -42,10 +42,10 @@ class Progress:
     """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
     seconds: of initialisation and all rounds. client_seconds: the clients' part of it. each:
-    seconds of every round. rejected: number of clients' updates that were not finite. idle: how
-    many rounds up to now had such updates alone. ended: why the trial ended: `reached` (its target
-    accuracy), `diverged`, or a sentence. target: the progress when the target was reached, if
-    successive halving let the trial go on.
+    seconds of every round. exchanges, traffic: so far. rejected: number of clients' updates that
+    were not finite. idle: number of last rounds in a row in which all updates were rejected. ended:
+    why the trial ended: `reached` (its target accuracy), `diverged`, or a sentence. target: the
+    progress when the target was reached, if successive halving let the trial go on.
     """
 
     done: int
@@ -97,7 +97,7 @@ class Progress:
 
 
 class Checkpointer:
-    """Writes and reads the checkpoint of one trial: at most once in `seconds`, and at the end.
+    """A trial's checkpoint in a file, written at most once in `seconds`, and at the end.
 
     `meaning` is a text of all that the run depends on; a run with another text starts again.
     """
@@ -164,7 +164,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds in one trial, and evaluates it after some of the rounds."""
+    """A method's run in one trial, evaluated on splits `followed` in rounds by `measuring`."""
 
     evaluator: Evaluator
     info: ClientInfo
@@ -178,10 +178,10 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial from `before`, a checkpoint or the first round, to `rung` or the last.
+        """Run one trial from `before`, its checkpoint or its start, to round `rung` or the last.
 
-        A trial that reached its target accuracy goes on to the rung where settings are compared, as
-        test accuracy must not influence the comparison.
+        `keeper` reads and writes checkpoints. At `rung` settings are compared, which test accuracy
+        must not influence: the trial goes on to it even if its target accuracy is reached.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds

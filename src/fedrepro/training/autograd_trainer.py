@@ -29,7 +29,7 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int, rows: int) -> int:
-    """Return how many models to train at once on minibatches of `rows`: 1 on a CPU.
+    """Return how many of `models` to train at once on minibatches of `rows`: 1 on a CPU.
 
     On a GPU nearly equal groups may fill half of this process's share of all memory, not only of
     what is free, so that a resumed run forms equal groups.
@@ -74,9 +74,9 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train models from the tensors `start` in groups; yield their results.
+        """Train a model for each of `tasks` from the tensors `start`; yield groups' results.
 
-        Loss terms compare weights with `reference`, by default with `start`.
+        Loss terms compare weights with `reference`, by default `start`. `memory` has to be None.
         """
         if memory is not None:
             said = "an optimiser keeps its state between rounds in compiled steps alone"
@@ -111,7 +111,7 @@ class AutogradTrainer:
     def _begin(
         self, tasks: list[Task], chosen: np.ndarray, start: Arrays, reference: Arrays | None
     ) -> None:
-        """Set up models `chosen`: their tensors, the optimiser's state, random numbers."""
+        """Set up the next group: tensors of models number `chosen`, optimiser, random numbers."""
 
         def packed(layout: Layout, tensors: Arrays) -> torch.Tensor:
             given = {name: tensors[name] for name in layout.shapes}
@@ -142,7 +142,7 @@ class AutogradTrainer:
     def _steps(self, chunk: Chunk, stopping: EarlyStopping) -> np.ndarray:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
-        Examples have weights that sum to one over a minibatch; padding has weight 0.
+        `stopping` is given the right predictions; if it is over, later steps are left out.
         """
         index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
         counts = torch.arange(self.rows, device=self.device) < size.unsqueeze(-1)
@@ -172,9 +172,9 @@ class AutogradTrainer:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
 
-        `y` are labels or probabilities. `weight` (A, B) weighs the examples; `step` selects random
-        numbers. Losses are cross-entropies (A,), not finite where an added loss term is not;
-        gradients are of all.
+        `y` are labels or probabilities, `weight` (A, B) weighs the examples, and random numbers
+        depend on `step`. Losses are cross-entropies (A,), not finite where an added loss term is
+        not; gradients (A, size) are those of the loss with its terms.
         """
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
@@ -200,7 +200,7 @@ class AutogradTrainer:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return a step's gradient (A, size), mixed with one at moved weights, as by SAM."""
+        """Return `gradient` (A, size) mixed with one at moved weights (SAM); see `_gradient`."""
         count, inner = len(x), self.inner.size
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
@@ -214,7 +214,7 @@ class AutogradTrainer:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Update the first A models by loss gradients (A, size); add penalties to these."""
+        """Add weight penalties to `gradient` (A, size); update the first A models by the sum."""
         count, inner = len(gradient), self.inner.size
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.keep:
@@ -270,7 +270,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return a source of random numbers: for `task` on a CPU, for its whole group on a GPU."""
+    """Return random numbers for `task` on a CPU, on a GPU for all models that train together."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
 
@@ -300,10 +300,7 @@ class ModelNoise:
 
 
 class BlockNoise(ModelNoise):
-    """Random numbers of training steps on a GPU, from one generator for all models together.
-
-    A generator, and with it a kernel, for each model would take longer.
-    """
+    """Random numbers of training steps on a GPU, by one generator for all models: it is faster."""
 
     def begin(self, key: int, inside: int) -> None:
         self.generator.manual_seed((key + inside * STRIDE) % SEEDS)

@@ -3,10 +3,7 @@
 This loss term trains maps f_j that predict the received network's activations from those of the
 network that trains. Three of four numbers of an unpooled image are zero, and more after a ReLU. So
 the transposed convolution adds a kernel, turned by 180°, to the output image only for numbers that
-are not zero. Images lie as (H, W, C), with the edges that kernels reach over. `p` is map f_j's row
-of `Maps.table`, `c` the record of the convolution whose output the map reads, `mine` the
-activations of the network that trains, `room` the buffers. A `source` is where a map finds its
-input: (array, offset, offset of the pooling's choices in mine.chosen).
+are not zero. Images lie as (H, W, C), with the edges that kernels reach over.
 """
 
 from __future__ import annotations
@@ -67,8 +64,8 @@ class MatchBuffers(NamedTuple):
     buffers of its convolutions. laid: the map's kernel, row by row for each channel of its input;
     moved: the kernel's gradient. image: the map's output, then the loss's gradient by it. bias: the
     map's, for all of an output's row; summed: its gradient. Nonzero numbers of the map's input are
-    listed by pixel: amounts, the offset of each one's kernel in laid (which), each pixel's firsts
-    and ends in the list, and corners, where its kernels begin in image. By channel: own, the
+    listed by pixel: amounts, the numbers; which, where each one's kernel begins in laid; firsts and
+    ends, of each pixel in the list; corners, where its kernels begin in image. By channel: own, the
     numbers; cells, their offsets in the input; seats, in image. sums: partial gradients.
     """
 
@@ -100,10 +97,10 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Build `Maps` of a network with the convolutions `parts` and `convs`.
+    """Build the `Maps` of a network with layers `parts`, which `convs` lays out, in type `dtype`.
 
-    `pairs` are the (source, target) layers of each map, `shapes` and `offsets` those of the maps'
-    tensors, by name, `shares` (J,) factors of the squared errors.
+    `pairs` are (source, target) of each map, numbers of activations from 0, the network's input;
+    `shapes` and `offsets` are of tensors by name, `shares` (J,) weights of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -155,10 +152,10 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Return the first and last row of a matching target that a map's output covers, and a shift.
+    """Return (first row, end, shift): rows of a matching target that a map's output covers.
 
-    An output of `size` rows is cropped or padded with zeros, equally at both ends, to `target`
-    rows. Row i of the target is row i + shift of the output's buffer.
+    The output, of `size` image rows under a kernel of `side` rows, is cropped or padded equally at
+    both ends to `target` rows. Row i of the target is row i + shift of the output's buffer.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -167,7 +164,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers for `maps`; `x` is the length of the buffer of the affine layers' inputs."""
+    """Allocate buffers for `maps`, like `images`; `x` is the length of the affine maps' inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -197,7 +194,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions (`weights`) on the images of `mine`, into `room`."""
+    """Run convolutions with the received `weights` on `rows` images of `mine`; write to `room`."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -217,8 +214,8 @@ def matching_gradients(
 ) -> None:  # fmt: skip
     """Compute the representation matching loss's gradients, times `step`, for `rows` examples.
 
-    Gradients by `weights` are written to `to`, or with `add` added. Gradients by the activations of
-    the network that trains (`mine`, and x, the inputs of its affine maps) go to mine.extra.
+    Gradients of the maps in the model `weights` are written to `to`, or added if `add`. Gradients
+    by activations of the training network (`mine`, and x, inputs of affine maps) go to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -238,7 +235,10 @@ def matching_gradients(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy a matching map's kernel and bias to `room`, and set their gradients there to zero."""
+    """Copy a matching map's kernel and bias to `room`, and set their gradients there to zero.
+
+    `p` is the map's row of maps.table, `c` its input layer's row of `Convolutions.layers`.
+    """
     long = p[LONG]
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -253,7 +253,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Copy a matching map's gradients from `room` to `to`; with `add`, add them to those there."""
+    """Write a map's gradients from `room` to `to`, or with `add` add them; see `begin` for p, c."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -268,7 +268,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
     """Return the offset in a map's output where the kernel of input pixel (i, j) is added.
 
-    If the map undoes pooling, `spot` (0 to 3) is the maximum's place in the pixel's 2 x 2 window.
+    `p` is a row of Maps.table, `spot` (0 to 3) the maximum's place in a pooled 2 × 2 window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -279,9 +279,9 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def lay_down(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Compute a map's output, without bias, from its input `source`; write it to room.image.
+    """Compute a map's output without bias from its input's nonzero numbers, into room.image.
 
-    Only the input's nonzero numbers are used, which are first listed by pixel in `room`.
+    `p` is the map's row of maps.table, `source` (array, input's offset, offset in mine.chosen).
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1
@@ -319,9 +319,9 @@ def lay_down(
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Add the bias to a map's output, in room.image; replace it by (output - target) · `each`.
 
-    The result is the loss's gradient by the output; `each` is its constant factor, the target the
-    received network's activation for example `b`. The gradient is zero at edges and where a ReLU
-    gave zero; it is added to room.summed, for the bias.
+    The result is the loss's gradient by the output; `each` is a factor, the target the received
+    network's activation for example `b`, `p` the map's row of maps.table. The gradient is zero at
+    edges and where a ReLU gave zero; it is added to room.summed, for the bias.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -349,9 +349,9 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Backpropagate the gradient by a map's output, room.image, through the map.
+    """Backpropagate the gradient by a map's output, room.image; arguments are as in `lay_down`.
 
-    The gradient by its input `source` is written to mine.extra, by its kernel added to room.moved.
+    The gradient by the map's input is written to mine.extra, by its kernel added to room.moved.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize

@@ -2,9 +2,7 @@
 
 Every operation is written out and none reordered, so a model's bytes are the same on every
 processor. One compilation serves networks of any depth and width. A model lies in memory as in
-`step_arrays_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers. A
-layer `of` is (offset in the weights, n, m), for n inputs and m outputs; `by` is the address of the
-matrix product.
+`step_arrays_and_losses.py`. Matrices are (array, offset, row stride).
 """
 
 from __future__ import annotations
@@ -123,9 +121,9 @@ def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads:
 def forward(
     net: NetArrays, weights: Array, rows: int, room: Scratch, x: Array, outputs: Array, kept: Any
 ) -> None:
-    """Run affine layers, with ReLU between them, on inputs `x`; write their outputs to `outputs`.
+    """Run affine layers, with ReLU between, on inputs `x` of `rows` predictions, into `outputs`.
 
-    `kept` is the share of hidden units that dropout keeps, 1 without dropout.
+    Arrays are flat. `kept` is the share of hidden units that dropout keeps, 1 without dropout.
     """
     inputs, words_before, nothing = (x, 0, net.sizes[0]), 0, outputs.dtype.type(0)
     for layer in range(len(net.maps)):
@@ -146,7 +144,11 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
 ) -> None:
-    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer."""
+    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer.
+
+    `by` is the matrix product's address, `of` the layer's (offset in `weights`, n, m). Matrices are
+    (array, offset, row stride).
+    """
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
@@ -205,8 +207,8 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace output `back` (rows, m) of a matching map by the gradient (back - theirs) · `each`.
 
-    `theirs` has the received network's activations, which the map predicts, `each` is a factor. If
-    `hidden`, a ReLU follows the map, and the gradient is 0 where the output is not positive.
+    `theirs` are the received network's activations; both are (array, offset, row stride). `each` is
+    a factor. If `hidden`, a ReLU follows, and the gradient is 0 where the output is not above 0.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -222,10 +224,10 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the logits' gradients; write (or `add`) those of all affine maps to `to`.
+    """Backpropagate the logits' gradients; write (or `add`) gradients of all affine maps to `to`.
 
-    Gradients by units are zero where ReLU or dropout set the unit to zero. With `matched`, they are
-    added to the gradients of representation matching that `room.errors` has.
+    Gradients by logits and units, of `rows` predictions, are in room.errors, zero where ReLU or
+    dropout gives zero. With `matched`, they are added to those of representation matching there.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -252,7 +254,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute gradients by a layer's inputs: room.below = weight @ errorsᵀ."""
+    """Compute room.below = weight @ errorsᵀ, gradients by inputs; arguments are as in `affine`."""
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
@@ -264,7 +266,10 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and for a bias sums."""
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and for a bias sums.
+
+    `errors` (rows, m) are gradients by its outputs, `zeros` has 0s enough; others as in `affine`.
+    """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)

@@ -112,7 +112,7 @@ class CompiledTrainer:
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers; return losses, and the step count by early stopping."""
+        """Train the model, after `taken` earlier steps; return losses and how many steps count."""
         settings, loss_parts = self.procedure.settings, []
         stopping, descent, done = EarlyStopping(task, settings), self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):

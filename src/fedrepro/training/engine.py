@@ -196,8 +196,8 @@ def _run(
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
     """Train the models of `tasks`; return the outcome, and the optimisers' state if `memory`.
 
-    `start` has the weights to begin with, and the tensors that loss terms train. For each group of
-    models that finishes, take(models, bool array: which are finite) is called.
+    `start` also has the tensors that loss terms train; other arguments are as in `train`. For each
+    group of models that finishes, take(models, bool array: which are finite) is called.
     """
     began, count = time.perf_counter(), len(tasks)
     _require_trainable(procedure, tasks, memory is not None)

@@ -55,7 +55,7 @@ class Examples:
         return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return a data set of outputs (N, units) of the layers `hidden`, with the same targets."""
+        """Return a data set of outputs (N, units) of `hidden`, with tensors (1, *shape) by name."""
         import torch
 
         from fedrepro.networks.predict import loaded
@@ -70,12 +70,12 @@ class Examples:
         return Examples(torch.cat(outputs), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return a data set with the examples `rows` of some clients, and their rows in it."""
+        """Return a data set that has each client's examples `rows`, and their row numbers in it."""
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients, generated for a training as needed and not kept."""
+    """A data set of very many clients, which `population` generates when a training needs them."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen
@@ -84,7 +84,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of the clients that own `rows`, each client once."""
+        """Generate the examples of clients that own `rows`; return them, and the rows in them."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.train.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)

@@ -60,14 +60,11 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset from the weights `flat` of A models, (A, size) as are all arguments."""
+        """Return the offset from weights `flat`; `start` are received weights, all (A, size)."""
 
 
 def compiled_kind(term: object) -> str:
-    """Return the name of a loss term's compiled gradient: entropy, divergence, matching; or "".
-
-    A derived class gets "", as it may compute another gradient.
-    """
+    """Return the name of the compiled gradient of a term's own class, such as "entropy", or ""."""
     return str(vars(type(term)).get("written", ""))
 
 
@@ -127,7 +124,7 @@ class GaussianPrior(Term):
     """The loss weight · KL(q ‖ prior) of a variational network's distribution q of its weights.
 
     A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
-    number of examples; "run": that of all minibatches between two exchanges of models. sd: the
+    number of examples; "run": n counts all examples of the minibatches of one training. sd: the
     prior is N(0, sd²) for every weight; if None, q as received. Source: P2P, eq. (8).
     """
 

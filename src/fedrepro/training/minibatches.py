@@ -1,7 +1,7 @@
 """Minibatches, crops and mirror images, dropout and variational noise, by random keys.
 
-Minibatches depend on (seed, trial, client, round, epoch) only; how an image is moved on these and
-its row in the data set.
+Minibatches depend on (seed, trial, client, round, epoch) only. A crop or mirror image depends on
+these and on the image's row in the data set.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield the minibatches of one model's training, several epochs or `singly` one at a time."""
+    """Yield the minibatches of a training, as `Visits` of several epochs, or if `singly` of one."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)

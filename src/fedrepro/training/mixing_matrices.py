@@ -100,7 +100,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Return weights by which a node averages neighbours, and itself, equally: float64 (N, N)."""
+    """Return equal weights (N, N) for node i's neighbours j, hears[i, j], and with self_loops i."""
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)
@@ -112,7 +112,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Average values x (N, *shape) over graph neighbours: sum_j W_ij x_j for each node i, as x."""
+    """Return sum_j W_ij x_j for each node i, (N, *shape): W is `weights`, x `values`."""
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
     for start in range(0, flat.shape[1], COLUMNS):
@@ -125,13 +125,13 @@ ENOUGH = 1e-12  # of a sum, in what is left out of it
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return nodes' weights v in the limit of averaging by `weights`, W: v'W = v', sum 1: (N,)."""
+    """Return node weights v (N,), the limit of averaging by W, `weights`: v'W = v', sum 1."""
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of W's eigenvalues, by which averaging shrinks errors."""
+    """Return the second largest |eigenvalue| of `weights`: averaging shrinks errors by it."""
     # W - 1v' has the eigenvalues of W, but 0 for 1
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -139,7 +139,7 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    v is `stationary`; powers are added until the rest is below 1e-12 of the sum.
+    W is `weights`, v `stationary`; powers are added until the rest is below 1e-12 of the sum.
     """
     power = step = _transient(weights)
     total, rate = np.abs(step).sum(1), second_modulus(weights)

@@ -114,8 +114,9 @@ class NetArrays(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser, in the dtype of the model.
 
-    direct: whether plain SGD changes weights without storing a gradient. pull · (w - start) + shift
-    · start is added to the gradient, with `start` as received. share: factor of the KL divergence.
+    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD changes weights without storing a
+    gradient. pull · (w - start) + shift · start is added to the gradient, for `start` as received.
+    share: factor of the KL divergence.
     """
 
     kind: int
@@ -154,9 +155,11 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    x: inputs of the affine maps (P, n) for P predictions. activations, errors: the maps' outputs,
-    and gradients by them. For matching, theirs: activations of the received network; back:
-    predictions of these. turned, below: a layer's errors, transposed, and those of its inputs.
+    body, given: buffers of lower layers and of image matching. x: inputs (P, n) of the affine maps
+    for P predictions. activations, errors: outputs of these, and gradients by them. For matching,
+    theirs: the received network's activations; back: predictions of these. turned, below: a layer's
+    errors, transposed, and those of its inputs. shift: log-sum-exp of logits. words: random
+    numbers.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -313,7 +316,7 @@ def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tu
 
 @inner
 def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
-    """Add the gradient of coefficient · max(0, least - H), H an entropy, to the logits' gradients.
+    """Add the gradient of coefficient · max(0, least - H) to room.errors of `rows` predictions.
 
     `term` is (coefficient, least). For logits t and probabilities p, dH/dt_k = -p_k (log p_k + H).
     """

@@ -19,7 +19,7 @@ REFUSED = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Lock and run `arguments`, [LOCKFILE, "--", COMMAND, …]; return a status if this fails."""
+    """Lock and run `arguments`, [LOCKFILE, "--", COMMAND, …]; return exit status 2 on failure."""
     lockfile, command = Path(arguments[0]), arguments[2:]
     try:
         os.set_inheritable(take(lockfile), True)

@@ -7,7 +7,7 @@ import os
 
 
 def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use, as by `taskset` or SLURM."""
+    """Return the number of CPU cores that this process may use, as `taskset` or SLURM limits it."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on a Mac
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

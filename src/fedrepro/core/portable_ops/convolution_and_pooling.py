@@ -46,8 +46,8 @@ def _multiply_at(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
-    Row r of a begins at a[places[r]] and has `runs` stretches of `length` numbers. Matrices are
-    pointers; *_row, *_run and *_step are strides between rows, stretches and numbers.
+    Row r of a, for r < `rows`, begins at a[places[r]] and has `runs` stretches of `length` numbers.
+    All arrays are pointers; *_row, *_run and *_step: strides between rows, stretches and numbers.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -147,8 +147,8 @@ def given_back(
 ) -> None:  # fmt: skip
     """Write LLVM code, into `code`, that backpropagates through 2×2 max pooling of a window.
 
-    The outputs' gradients error[at:], of 8 channels, go to where the largest inputs were, by
-    chosen[noted:], in the window at below[to] (strides `right` and `down`), zeros to the others.
+    The gradients error[at:] of 8 channels are written to the window at below[to], of strides
+    `right` and `down`: each where chosen[noted:], from `largest`, says, and zeros elsewhere.
     """
     builder, kinds = code.builder, code.kinds
     point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
@@ -207,9 +207,9 @@ class _Tile(Vectors):
         self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write LLVM code that branches by a tile's form at run time; `one` writes each branch.
+        """Write LLVM code that branches by the form `kind` at run time; `one` writes a branch.
 
-        In `one(form, part)`, `part` are indices of vectors that fit into the CPU's registers.
+        In one(form, part), `part` are indices of the tile's vectors: as many as fit into registers.
         """
 
         def whole(case: int) -> None:
@@ -221,7 +221,7 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write code for pointers to vectors `part` of a tile at `first`, of row stride `apart`."""
+        """Return pointers to vectors `part` of a `kind` tile at `first`, of row stride `apart`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -238,10 +238,10 @@ class _Tile(Vectors):
 
 @written
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
-    """Write LLVM code, into `code`, that adds a weighted sum of rows of `laid` to part of `image`.
+    """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
 
-    Both are matrices (array, offset, row stride); the part is a tile of the form `kind`. The sum is
-    of amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers.
+    Both are matrices (array, offset, row stride); the tile, at image's offset, has the form `kind`.
+    It adds amounts[m] times the row at offset which[m], for m from part[0] to part[1] - 1.
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -297,9 +297,9 @@ def sparse_product(
 
     Row r of the sparse one holds numbers amounts[m], firsts[r] ≤ m < ends[r]. For each r,
     out[outs[r]:] += Σ amounts[m] · b[which[m]:]; this is done `steps` times, and from step to step
-    out and b begin a stride later. They are (array, offset, this stride), the others (array,
-    offset). `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers. `by`
-    is the address of the code that `sparse_multiplier` compiles.
+    out and b begin a stride later: they are (array, offset, this stride). `outs` to `ends` are
+    (array, offset). `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes
+    numbers. `by` is the address of the code that `sparse_multiplier` compiles.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -311,10 +311,10 @@ def lift(
 ) -> None:  # fmt: skip
     """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
 
-    `lay` has added amounts[m] times the row to an image at place seats[m], for m < `count`.
+    `lay` has added amounts[m] times the row to an image at offset seats[m], for m < `count`.
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
     is added to the array `moved` at the offset of `laid`. The gradient of amounts[m] is added to
-    vector m of `sums`, whose numbers `total` sums up later. `kind` is the tile's form.
+    vector m of the array `sums`; `total` adds up its numbers. `kind` is the tile's form (`_Tile`).
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)
@@ -350,7 +350,7 @@ def lift(
 
 @partial(written, result=None)
 def total(code: Code, sums: Any, at: Any) -> Any:
-    """Write LLVM code, into `code`, that sums up the numbers of a 512-bit vector, sums[at:]."""
+    """Write LLVM code, into `code`, for the sum of the numbers of a 512-bit vector, sums[at:]."""
     builder, tile = code.builder, _Tile(code, code.kinds[0].dtype, at.type)
     value = tile.load(tile.at(tile.data(code.kinds[0], sums, at)))
     word, lanes = ir.IntType(32), tile.lanes

@@ -53,7 +53,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @overloaded
 def scaled(value: Any, scale: Any, inverse: Any) -> Function:
-    """Return value / scale, such as a pixel / 255; `inverse`, 1 / scale, spares a slow division."""
+    """Return the function for value / scale, by arguments' Numba types; `inverse` is 1 / scale."""
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -79,7 +79,7 @@ def odd_terms(q: float) -> float:
 
 @inner
 def log_of(x: float) -> float:
-    """Return log(x) of a normal float64 number; what is not positive and finite stays as it is."""
+    """Return log(x) of a normal float64 number, or x itself if it is not positive and finite."""
     if not 0 < x < math.inf:
         return x
     bits = np.float64(x).view(np.int64)
@@ -96,7 +96,7 @@ def log_of(x: float) -> float:
 
 @overloaded
 def exp_of(x: Any) -> Function:
-    """Return exp(x) of a scalar x ≤ 0."""
+    """Return the function that computes exp(x) of a scalar x ≤ 0 of this Numba type."""
 
     def double(x: Any) -> Any:
         bounded = LEAST if x < LEAST else x
@@ -122,7 +122,7 @@ def exp_of(x: Any) -> Function:
 
 @overloaded
 def softplus_of(x: Any) -> Function:
-    """Return log(1 + exp(x)) of a scalar."""
+    """Return the function that computes log(1 + exp(x)) of a scalar x of this Numba type."""
 
     def double(x: Any) -> Any:
         t = exp_of(-abs(x))
@@ -158,7 +158,7 @@ def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
     """Fill `out`, uint64 (n,), with the random numbers of a stream from position `first` on.
 
     The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
-    piece, 0): one for each minibatch (`inside`) and part of it (`piece`).
+    piece, 0), so that minibatch number `inside` and its part number `piece` have their own.
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]
@@ -200,7 +200,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Write LLVM code that makes the CPU take subnormal numbers as 0; return its old modes."""
+    """Write LLVM code to take subnormal numbers as 0; return an LLVM value, the old CPU modes."""
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)
@@ -212,5 +212,5 @@ def flush(code: Code) -> Any:
 
 @written
 def restore(code: Code, before: Any) -> None:
-    """Write LLVM code, into `code`, that sets the CPU to the modes that `flush` returned."""
+    """Write LLVM code, into `code`, that sets the CPU modes to `before`, a value from `flush`."""
     _mode(code.builder, "ld", cgutils.alloca_once_value(code.builder, before))

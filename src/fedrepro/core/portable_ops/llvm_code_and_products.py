@@ -64,7 +64,7 @@ def inner(function: Function) -> Any:
 
 
 def overloaded(choose: Function) -> Function:
-    """Make a function, for compiled code, that runs what choose(*types of arguments) returns."""
+    """Make a function for compiled code that runs the function choose(*types of arguments)."""
 
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code
@@ -77,7 +77,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     """Make a function, for compiled code, that dispatches on the type of its first argument.
 
     `kinds` maps a class of named tuples to the function to call; `plain` is called for all others.
-    With `field`, this field of the argument decides.
+    With `field`, the type of the argument's field of this name decides.
     """
 
     @overloaded
@@ -93,7 +93,7 @@ def nothing(*_: Any) -> None:
 
 
 class Code(NamedTuple):
-    """LLVM code that is being written, and the Numba types of the arguments of its function."""
+    """LLVM code that is being written, and `kinds`, the Numba types of its function's arguments."""
 
     context: Any
     builder: Any
@@ -107,7 +107,7 @@ class Code(NamedTuple):
 
 
 def written(write: Function, result: Any = types.void) -> Any:
-    """Make a function for compiled code to call from `write`, which writes its LLVM code.
+    """Make a function that compiled code can call; `write` writes the function's LLVM code.
 
     write(code, *arguments) gets a `Code` and an LLVM value for each argument, and returns one for
     the result. `result` is its Numba type; None: the number type of the first argument.
@@ -151,7 +151,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writer of LLVM code for operations on vectors of `lanes` numbers, by default 512 bits."""
+    """Writer of LLVM code for vectors of `lanes` numbers (by default 512 bits) of type `dtype`."""
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
@@ -188,12 +188,12 @@ class Vectors:
         self.builder.store(value, pointer, align=self.bytes)
 
     def load_some(self, pointer: Any, lanes: int) -> Any:
-        """Write code that loads the first `lanes` numbers of a vector; the others are undefined."""
+        """Write code that loads `lanes` numbers at `pointer` as a vector; others are undefined."""
         few = Vectors(self.builder, self.number, lanes)
         return self.resized(few.load(few.at(pointer)), lanes, self.lanes)
 
     def store_some(self, value: Any, pointer: Any, lanes: int) -> None:
-        """Write code that stores the first `lanes` numbers of a vector."""
+        """Write code that stores the first `lanes` numbers of the vector `value` at `pointer`."""
         few = Vectors(self.builder, self.number, lanes)
         few.store(self.resized(value, self.lanes, lanes), few.at(pointer))
 
@@ -319,7 +319,7 @@ def _multiply(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b block by block, so that sums stay in registers, data in caches.
 
-    Matrices are pointers; *_row are strides from row to row, a_inner is that within a row of a.
+    Matrices are pointers, a (rows, length); *_row are row strides, a_inner the column stride of a.
     """
     # what is read again and again should be the smaller one, or stay in the first cache
     panel = columns if length * columns <= FEW else PANEL
@@ -353,12 +353,12 @@ def _multiply(
 
 
 def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
-    """Return a function of "float32" or "float64" that compiles `function` for such numbers.
+    """Return a function of a type, "float32" or "float64", that compiles `function` for this type.
 
     The compiled code is called by its `address`, so that large code is compiled once, instead of
-    again within each caller. `arguments` has a letter per argument: x, a pointer to numbers of this
+    again within each caller. `arguments` has a letter per argument: x, a pointer to numbers of the
     type; p, a pointer to int64; n, a whole number. `calls` are the modules of compiled functions
-    that it calls, but for this one.
+    that `function` calls, except its own module.
     """
     named_after(function, calls)
 
@@ -381,18 +381,17 @@ def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any
     """Write LLVM code, into `code`, that computes out = begin + a @ b.
 
     `size` is (rows, inner, columns), columns a multiple of 8 (PAD). `by` is the address of the code
-    that `multiplier` compiles; out, begin (rows, columns) and b (inner, columns) are (flat array,
-    offset, row stride), where stride 0 of `begin` repeats a row; a (rows, inner) has its stride
-    from column to column too. An element is begin + a_0 b_0 + …, in this order, each rounded once.
+    that `multiplier` compiles. out, begin (rows, columns) and b (inner, columns) are (flat array,
+    offset, row stride), where stride 0 of `begin` repeats a row; a (rows, inner) is (flat array,
+    offset, row stride, column stride). An element is begin + a_0 b_0 + …, by fma in this order.
     """
     call_address(code, by, out, begin, a, b, size)
 
 
 def call_address(code: Code, address: Any, *tuples: Any) -> None:
-    """Write LLVM code that calls a compiled function by its memory address.
+    """Write LLVM code that calls the compiled function at a memory address, an LLVM value.
 
-    Items of the tuples become its arguments. Where a tuple begins with an array and an offset,
-    these two become one pointer.
+    Items of `tuples` become its arguments; a tuple's array and offset in front become one pointer.
     """
     builder, values = code.builder, []
     for kind, value in zip(code.kinds[1:], tuples, strict=True):
@@ -416,7 +415,7 @@ def turn_square(
 ) -> None:
     """Write LLVM code, into `code`, that transposes 8 × 8 numbers (SQUARE) by shuffles.
 
-    They begin at source[at], with row stride `row`, the result at to[first], with stride `apart`.
+    They begin at source[at], with row stride `row`; the result at to[first], row stride `apart`.
     """
     builder, kinds = code.builder, code.kinds
     lanes, size = range(SQUARE), SQUARE // 2

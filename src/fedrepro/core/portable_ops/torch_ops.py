@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a @ b of matrices or stacks without gradients, with equal bytes on all CPUs."""
+    """Return a @ b of matrices, or stacks of them, without a gradient; equal bytes on all CPUs."""
     import torch
 
     if a.device.type != "cpu":

@@ -133,8 +133,8 @@ class AccuracyAndSize(Figured):
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line, str]]:
     """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns (labels, line, name), bounds such as pooled training first. The name says how large: it
-    is "500" if the size is 500 everywhere, "50·J" if it is 50 J, else "same". A method that matches
+    Returns a list of (labels, line, name), bounds such as pooled training first. The name is
+    "500" if the size is 500 everywhere, "50·J" if it is 50 J, else "same". A method that matches
     hidden units keeps its own line, as its size is a result. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
@@ -210,10 +210,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: line of test accuracy against measured rounds}.
-
-    A method without rounds is a level line, with its final accuracy at the first and last round.
-    """
+    """Return {method's label: line of test accuracy by rounds; level for a method without}."""
     rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
     curves = layout.lines_of(exhibit, rows[rows[ROUND].notna()])
     last = float(rows[ROUND].max()) if curves else 1.0
@@ -332,7 +329,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
-    """Draw paths as lines, single sizes as points, bounds as levels; list methods below axes."""
+    """Draw `paths` (see `paths_of`): lines, points, levels; list methods that are out of sight."""
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import ScaledTranslation

@@ -248,7 +248,7 @@ class Map:
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
-        """Return a column of the csv `rows` of one metric: `up` by `across`."""
+        """Return `column` of csv `rows` of one metric as a table, `up` down and `across` across."""
         for key, value in self.held.items():
             rows = rows[rows[key].astype(float) == value]
         return rows.pivot(index=self.up, columns=self.across, values=column)
@@ -262,7 +262,7 @@ class Map:
         form: str,
         title: str,
     ) -> None:
-        """Draw the means of `rows` as cells, with colours between `limits` and numbers in `form`.
+        """Draw means of `rows` as cells: colours between `limits`, numbers as in `form` ("{:.1f}").
 
         Below each mean is its sd or, with the rows `met` of a metric that is 1 in trials that
         succeed, how many did; a cell without any is crossed.
@@ -362,7 +362,7 @@ class HeatMaps(layout.Figured):
 
 
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
-    """Return a heat map for each pair of a method's varied parameters, and the method's csv rows.
+    """Return (a heat map for each pair of a method's varied parameters, the method's csv rows).
 
     Other parameters are held at their default, or else at a middle value.
     """

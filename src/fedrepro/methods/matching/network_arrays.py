@@ -84,7 +84,7 @@ def class_shares(label_counts: np.ndarray) -> Array:
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
     """Return clients' weights for averaging networks, (J,), and their output layers, (J, K).
 
-    Both are clients' shares of all examples; if `by_class`, the second of examples of each class.
+    Both are shares of all examples; with `by_class` the second are shares of each class's examples.
     """
     share = label_counts.sum(axis=1) / label_counts.sum()
     by_size = np.tile(share[:, None], label_counts.shape[1])
@@ -95,7 +95,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    maps: for each layer, whether it is fully connected and takes feature maps (C, H, W).
+    layers: from the lowest. maps: for each, whether it is dense and takes feature maps (C, H, W).
     """
 
     layers: tuple[LayerMatrix, ...]

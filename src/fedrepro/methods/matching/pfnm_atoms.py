@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 class Gaussians:
     """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
-    h is value · precision. Of incoming weights and bias: lengths (n,), |h|², and precision (n,) or
-    (1,). Of weights to Q classes: classed (n, Q), h, and classed_precision, (n, Q) or (1, Q).
+    Of incoming weights and bias: lengths (n,), |value · precision|², and precision (n,) or (1,). Of
+    weights to Q classes: classed (n, Q), value · precision, and classed_precision (n, Q) or (1, Q).
     """
 
     lengths: Array
@@ -71,10 +71,10 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's reward for atoms that its units had in a stream before `step` s = 1, 2, ….
+    """Return a client's rewards for atoms that it had in a stream before `step` s = 1, 2, ….
 
-    It is factor * log((1 + m) / (s - m)), with `members` m (atoms,) how often. A heuristic by
-    PFNM's own words (supplement, equation (11)), with factor 1.
+    They are factor * log((1 + m) / (s - m)); `members` m (atoms,) counts earlier steps with the
+    atom. A heuristic by PFNM's own words (supplement, equation (11)), with factor 1.
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
@@ -105,9 +105,10 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform: for each client j, float64 (L_j, P), P incoming weights and bias of its L_j units, with
-    noise `variance`. classed: (L_j, Q), weights to Q classes, of the top layer; classed_precision:
-    (J, Q), 0 where a client has no examples of a class. The prior's mean is 0 for these.
+    uniform: each client's P weights per unit (biases among them) with noise `variance`, float64
+    (L_j, P). classed: in the top layer weights to Q classes, (L_j, Q), with classed_precision (J,
+    Q), 0 where a client has no examples of a class. prior_mean: (P,), for uniform; for classed it
+    is 0.
     """
 
     uniform: tuple[Array, ...]
@@ -142,7 +143,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms of earlier steps of a data stream; members (J, atoms): counts of clients' units."""
+    """Atoms of earlier steps of a data stream; members (J, atoms): how often a client had each."""
 
     atoms: Atoms
     members: Ints
@@ -156,9 +157,9 @@ def no_past(layer: MatchedLayer) -> Past:
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Compute the atoms of a matched layer: sums of the prior and each atom's units, by client.
+    """Compute the atoms of a matched layer: sums of the prior and of each atom's units.
 
-    `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
+    `assignments` has each client's units' atoms, `counts` the units per atom. Atoms of the `past`
     come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
     """
     before, variance = len(past.atoms.natural), layer.prior_variance
@@ -218,7 +219,7 @@ class RunningSums:
             sums[slots] = start
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add a client's units to the sums in rows `slots`, or subtract them; `op` is the ufunc."""
+        """Apply `op`, np.add or np.subtract, to the sums in rows `slots` and a client's units."""
         natural, own = self.natural[self.units[client]], self.clients[client]
         products = np.einsum("ud,ud->u", natural, self.sums[0][slots])
         each = natural, op(2.0 * products, own.lengths), own.classed, own.classed_precision

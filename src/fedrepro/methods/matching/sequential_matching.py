@@ -128,7 +128,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat(self, client: int, columns: Ints | None = None) -> None:
-        """Assign units to `columns` of `order`, past its end to new atoms; by default optimally."""
+        """Assign units to atoms order[columns], past its end to new ones; None: the best ones."""
         columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -139,7 +139,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Assign a client's units again; unless others moved since, only atoms' order changes."""
+        """Take a client's units out of their atoms; assign them again, given all others' units."""
         old_slots = self.slots[client]
         self.counts[old_slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -162,7 +162,7 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _best(self, client: int) -> Ints:
-        """Return the best atom for each unit of a client: existing atoms in order, then new."""
+        """Return the best atom of each unit, (L_j,): its place in `order`, past the end if new."""
         width, room = self.layer.widths[client], self.rule.width_cap - len(self.order)
         new = min(width, max(room, 1))  # above the cap one at a time
         if len(self.order) + new < width:
@@ -280,7 +280,7 @@ def match_down(
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from atoms of hidden layers, lowest first, and the output bias."""
+    """Build a network of `inputs` inputs, `atoms` by layer, lowest first, and the output `bias`."""
     # posterior means: in the lowest layer of incoming weights first; of biases; of weights to atoms
     means = [units.natural / units.precision[:, None] for units in atoms]
     blocks: list[Array] = [means[0][:, :inputs].T]
@@ -304,8 +304,9 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
     """Return a network's posterior means as if none of its units were matched with another's.
 
-    A weight v becomes (v p + mean / sigma02) / (p + 1 / sigma02), with precision p = 1 / sigma2; of
-    weights to class k p is shares[k] / sigma2. The output bias stays. Source: PFNM, equation (5).
+    A weight v becomes (v p + mean / sigma02) / (p + 1 / sigma02) with p = 1 / sigma2, or for
+    weights to class k shares[k] / sigma2, `shares` (K,); mean is variances.bias for biases, else 0.
+    The output bias stays. Source: PFNM, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

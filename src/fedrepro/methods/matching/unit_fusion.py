@@ -25,9 +25,9 @@ def fused(
 ) -> UnitArrays:
     """Fuse J networks (weight0, bias0, …), from the lowest layer up, by transport of their units.
 
-    The result has `widths` units by hidden layer. `share` (J,) are the networks' weights in it,
-    `towards` (J, K) those in its weights to each class; a layer's fusion starts from the strongest
-    units of the networks `order` and ends after `sweeps` iterations at most.
+    The result has `widths` units by hidden layer. `share` (J,) weighs the networks, `towards` (J,
+    K) their weights to each class. A layer starts with the units of network order[0], strongest
+    first, then of order[1], …, up to its width, and is improved in at most `sweeps` iterations.
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -170,7 +170,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Run k-means from points number `starts`; return labels (n,) and the sum of squared errors."""
+    """Run k-means from points `starts` by inner `products` (n, n); return labels, squared error."""
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))

@@ -245,7 +245,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitAr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
-    """Compute the gradient of `agreement` by network p's matrices: (L, L) per set of `units`."""
+    """Compute the gradient of `agreement` by plans[p]: a matrix (L, L) for each set in `units`."""
     others = [
         permuted_network(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
@@ -262,7 +262,7 @@ def gradient(
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Search the line between two lists of plans for the best agreement; return plans and value."""
+    """Return the plans between `plans` and `towards` that agree best, and their agreement."""
 
     def between(share: float) -> list[Plan]:
         return [

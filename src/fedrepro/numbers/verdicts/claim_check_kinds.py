@@ -145,19 +145,19 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield numbers to compare with the bounds, with intervals, one per point of `exhibit`."""
+        """Yield the number to compare with bounds at each point of `exhibit`, of `numbers`."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield (number of the method `of`, numbers of compared methods there, one at least)."""
+        """Yield (number of `of`, numbers of `others` there); skip points that lack all others."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        """Yield a phrase for each number that the check needs and the figure or table lacks."""
+        """Yield a phrase for each number that the check needs and `exhibit` lacks."""
         own = numbers[exhibit]
         names = dict.fromkeys((self.of, *self.others))
         lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
@@ -202,7 +202,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """A check on a method's number, or on that number minus the best one of other methods."""
+    """A check on a number of method `of`, or on this minus the best number of methods `minus`."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -226,7 +226,7 @@ class Value(Form):
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
     """Return mean of `one` / mean of `other` at point `place` of `exhibit`, to compare with bounds.
 
-    With r for this ratio, its value in a trial is r + (one - r other) / mean of `other`.
+    If r is this ratio, its value in a trial is r + (one - r * other) / mean of `other`.
     """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
@@ -235,7 +235,7 @@ def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statem
 
 
 class Ratio(Form):
-    """A check on a method's number, such as accuracy, divided by another method's number."""
+    """A check on a number of method `of`, such as accuracy, divided by that of method `to`."""
 
     compared = ("to",)
     form: Literal["ratio"]
@@ -251,7 +251,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Subtract from each of `cells` the number of `others` at its place, trial by trial."""
+    """Yield each of `cells` minus the number of `others` at its place, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -259,7 +259,7 @@ def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[
 
 
 class Change(Form):
-    """A check on how far a method's number changes along column `along`: end value minus start."""
+    """A check on a number's change along column `along`: its `end` value less its `start` value."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -291,7 +291,10 @@ class Change(Form):
 
 
 class Spread(Form):
-    """A check on a number's spread: the largest minus the smallest value as columns `over` vary."""
+    """A check on a number's spread: the largest minus the smallest value as columns `over` vary.
+
+    minus_exhibit: a figure or table whose spread is subtracted, or None.
+    """
 
     over_columns, other_exhibit = ("over",), ("minus_exhibit",)
     form: Literal["spread"]
@@ -326,7 +329,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round at which a method is within `within` of another's final number."""
+    """A check on the first round in which `of` comes within `within` of `reach`'s final number."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

@@ -29,7 +29,7 @@ Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(Strict):
-    """All values of a column from one on, in YAML {from: 5}."""
+    """All values of a column that are at least `least`, in YAML {from: 5}."""
 
     least: float = Field(alias="from")
 
@@ -89,7 +89,7 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """Return a method's final values of a metric on a split, whose columns satisfy `where`."""
+        """Return final values of `method` by `metric` on `split` whose columns satisfy `where`."""
         cells = (cell for done, cell in self._measured(method, metric, split) if done is None)
         return filter_cells(list(cells), where)
 
@@ -123,7 +123,7 @@ def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each number in `cells` with those in `others` that agree in all columns both have."""
+    """Yield (cell, others that equal it in all columns that both have) for each of `cells`."""
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
@@ -142,7 +142,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Return [({column: value} without `over`, numbers that differ in columns `over` alone)]."""
+    """Return [({column: value} without `over`, cells that differ in columns `over` alone)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -152,7 +152,7 @@ def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellK
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a sort key for parameter values: numbers by size, widths 50@50 by layers and units."""
+    """Return a sort key: numbers by size; widths of layers, as 50@50, by their count, then sum."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -174,7 +174,8 @@ def cell_key_text(exhibit: str, place: CellKey) -> str:
 class Statement:
     """A number that a check compares with bounds, with its interval at any confidence.
 
-    at: figure and swept parameters, in words. parts: differences whose mean the number is, or ().
+    at: figure and point, in words. trials: how many. interval: a function of the confidence, as
+    0.95. parts: the contrasts whose mean the number is, or ().
     """
 
     at: str
@@ -184,7 +185,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the mean of differences `parts` as a number to be judged; `at` names its point."""
+    """Return the mean of contrasts `parts` as a number to judge, at the point `at` (in words)."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -206,6 +207,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange values as float64 (trials, numbers), in the trials that all numbers have."""
+    """Arrange `numbers`, each by trial, as float64 (trials, numbers), in trials that all have."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -59,7 +59,7 @@ class Claim(Strict):
 
     reason: why the bounds are what they are. fixed: whether checks came before their numbers.
     label: "exact" for a count, "identity" for what follows from how the method is defined, "ours"
-    for a sentence that names no outcome. readings: meanings, with checks. untested: why.
+    for a sentence that names no outcome. readings: {meaning: checks}. untested: why no checks.
     """
 
     id: str
@@ -110,7 +110,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace named bounds in a claims file by numbers of its `rules`; errors name it `where`."""
+    """Replace each `shows` in a claims file by bounds of its `rules`; errors name it `where`."""
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -145,7 +145,7 @@ class Judged:
     """A check of a claim with its verdict.
 
     missing: what figures or tables lack, in words. deciding: the number whose interval decides, if
-    any. points: how many were judged. levels: confidences of intervals that confirm and refute.
+    any. points: how many were judged. levels: the confidence to confirm, and that to refute.
     """
 
     check: Check
@@ -199,7 +199,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (check with what it lacks, its numbers, whether these are of other data only)."""
+    """Return (check with what it lacks, numbers to judge, whether these rest on `stand_ins`)."""
     present = [name for name in check.named if name in numbers]
     for name, column in product(check.exhibits, check.columns):
         if name in numbers and column not in numbers[name].columns:
@@ -254,9 +254,9 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge `statement`: it holds with its interval at confidence `kept` within the bounds.
+    """Judge `statement`: it holds if its interval at confidence `kept` is within the bounds.
 
-    It is refuted with its interval at confidence `broken` outside, else undecided.
+    It is refuted if its interval at confidence `broken` is outside, and else undecided.
     """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
@@ -267,7 +267,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] is within all bounds; with ends swapped, whether a part is."""
+    """Return whether [least, most] lies within all bounds; if least > most, whether a part does."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -300,7 +300,7 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in `published` by the figures (paper/name) in `reports`: a row per check."""
+    """Judge the claims in `published` by `exhibits` (paper/name) in `reports`: a row per check."""
     file = load_claims(published)
     numbers: dict[str, Numbers] = {}
     other: dict[str, str] = {}
@@ -343,7 +343,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return "" or remarks: checks on other data do not count, trials were added."""
+    """Return remarks on a verdict, or "": checks on stand-ins do not count, trials were added."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named = sum(len(check.exhibits) for check in claim.all_checks)

@@ -139,7 +139,7 @@ def check_of(apart: str) -> tuple[str, int] | None:
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """Parse "case=mnist, clients=5" as {column: value}; a value may contain commas."""
+    """Parse "case=mnist, clients=5" as {column: value}; an error names its place, `where`."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -197,7 +197,7 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is its csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
+    `numbers` is our csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
     """
     own = (value for value in values if value.exhibit == exhibit.name)
     rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
@@ -258,7 +258,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values of the parameter `printed.split`, as method.lr, at a point; or NaN."""
+    """Return the set of our values of the parameter `printed.split`, as method.lr, at `point`."""
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -283,7 +283,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return the tolerance for the unit of a printed value's metric; None if it is not judged."""
+    """Return the tolerance for the unit of a printed value's metric; None if not judged."""
     unit = all_metrics()[printed.metric].unit
     size = abs(printed.value) if math.isfinite(printed.value) else 0.0  # a target never reached
     return RELATIVE[unit] * size if unit in RELATIVE else ABSOLUTE.get(unit)
@@ -324,8 +324,8 @@ def printed_verdict(
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
     Without a tolerance it is "shown", for NaN "failed", with too few `trials` "one trial" or "few
-    trials". `ours` is our value, `away` its difference from print, `scatter` the sd of that between
-    correct programs: it is undecided if over 5 % of these were as far away.
+    trials". `ours` is our value, `away` its difference from print, `scatter` the sd of `away` for
+    correct programs; "undecided" means that over 5 % of correct programs would be as far away.
     """
     from scipy.stats import norm, t
 
@@ -344,7 +344,7 @@ def printed_verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """Return how ours, `away` from print, is by `metric`: "better", "worse", or else "differs"."""
+    """Return whether `away`, ours minus print, is "better" or "worse" by `metric`, or "differs"."""
     better = all_metrics()[metric].better
     return ("better" if away * better > 0 else "worse") if better else "differs"
 
@@ -363,7 +363,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, paper: str) -> None:
-    """Read a paper's printed values; at scale "paper", raise if its tables lack one's method."""
+    """Read a paper's printed values; at scale "paper" raise if a table lacks a value's method."""
     exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
     values = read_published(published_file(paper))
     if plan.scale == "paper" and exhibits:

@@ -48,7 +48,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a printed value is counted, as "judged"; its verdict, or why it has none)."""
+    """Return (how a row of printed.csv is counted, of FOUR; its verdict, or why it has none)."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -58,7 +58,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def reasons(row: Row) -> str:
-    """Explain a verdict of printed.csv: note, why counted separately, parameter not in print."""
+    """Explain the verdict in a row of printed.csv by the columns note, `apart` and `set_up`."""
     apart = row.get("apart", "")
     check = printed.check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -75,10 +75,7 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on how many values a paper printed, their verdicts and their sources.
-
-    A value that is judged in another figure or table is left out. `rows` are those of printed.csv.
-    """
+    """Return sentences on printed values, the `rows` of printed.csv: number, verdicts, sources."""
     rows = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
@@ -119,7 +116,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Claims) -> list[str]:
-    """Return sentences on how many of a paper's claims hold, are refuted or open."""
+    """Return sentences on how many claims (each the rows of its checks) hold, are refuted, …."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -156,8 +153,8 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference. It is
-    ANOTHER (set-up) if, in the figure that varies the parameter (`set_up`), some value moves our
+    "Set-up open" means that a parameter the paper does not give may explain the difference. The
+    verdict is ANOTHER if, in the figure that varies the parameter (`set_up`), some value moves our
     number towards print by more than the difference, and suits other methods too. A number in a
     sentence gets value and verdict of a check in `claims`. `exhibits` returns the numbers of a
     figure or table by its name, None if not computed; `rows` are all of the printed table.
@@ -178,7 +175,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether value `setting` keeps other methods as near print or in tolerance."""
+        """Return whether value `setting`, an index, leaves others as near print or in tolerance."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))

@@ -41,7 +41,7 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`; validation examples choose among `settings` ("grid": its own grid)."""
+    """Return method `name`; validation chooses from lists of values (settings="grid": its grid)."""
     return component(name, label, **settings, choose=BEST)
 
 
@@ -71,7 +71,7 @@ MERGES = [
 
 
 def merges(*others: Entry) -> list[Entry]:
-    """Return FedAvg, TIES and other merging methods, with `others` in the place of equal labels."""
+    """Return the merging methods MERGES; each of `others` replaces the method with its label."""
     by_label = {one["label"]: one for one in others}
     return [by_label.get(one["label"], one) for one in MERGES]
 
@@ -154,12 +154,15 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table made from `on`: scenarios `cases`, a title with `images` and `kind`."""
+    """Return a table like `on`, of scenarios `cases`; its title has words `images` and `kind`."""
     return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table with FedFisher's experiments, of five clients, based on the tables `on`."""
+    """Return a table with FedFisher's experiments, of five clients, made from the tables `on`.
+
+    `point` ends its title, `case` is the key of its scenario, `alpha` the Dirichlet parameter.
+    """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         *on,
@@ -359,10 +362,10 @@ RULES_TRIED = """With BatchNorm a method that merges tries each of its settings 
 
 
 def residual(norm: str, title: str) -> ExhibitData:
-    """Return a table with ResNet-8, normalised by `norm`, and the settings of arena/2.
+    """Return a table with ResNet-8 and the settings of arena/2.
 
-    It takes about 7 core-hours with GroupNorm and 9 with BatchNorm; ResNet-20 would take three
-    times as long. Once it has numbers, a name that begins with "2-" makes it a part of arena/2.
+    `norm` is "group" or "batch" (normalisation), `title` begins the title. It takes 7 to 9
+    core-hours; once it has numbers, a name that begins with "2-" makes it a part of arena/2.
     """
     cases = {
         name: {"partition": {**OF_2000, "alpha": alpha}, "label": f"{title}, Dirichlet {alpha}"}
@@ -387,7 +390,7 @@ def residual(norm: str, title: str) -> ExhibitData:
 
 
 def by_rules(method: Entry) -> Entry:
-    """Return `method` with each setting under both rules for BatchNorm's running statistics."""
+    """Return `method` with each setting tried with `batchnorm` "average" and "recalibrate"."""
     rules, settings = ["average", "recalibrate"], method.get("settings", [{}])
     if settings == "grid":
         return {**method, "batchnorm": rules, "choose": BEST}

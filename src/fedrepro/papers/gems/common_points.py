@@ -173,8 +173,8 @@ class _Bounds(NamedTuple):
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
     """Compute a Newton step (K,) of the weights within the simplex, and its decrement.
 
-    The lower bound g has d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li
-    / sum_m x_m a_mi, with e_k = w - c_k and a the `squares`.
+    It maximises g + `tau` sum_k log x_k from the weights x of `at`: d g / d x_k = q_k, d^2 g / d
+    x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, e_k = w - c_k, a `squares` (K, d).
     """
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))

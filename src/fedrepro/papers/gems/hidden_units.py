@@ -50,7 +50,7 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
-    """Draw `points` random directions; return pre-activations' changes along them: (points, n)."""
+    """Draw random directions; return how pre-activations change along each: (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ with_ones(layer.inputs).T)
@@ -68,7 +68,7 @@ def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
 
 @dataclass(frozen=True)
 class Units:
-    """All clients' units of a layer: `centres` (N, d), weights and bias, and their `owners`."""
+    """All clients' units of a layer: `centres` (N, d), weights and bias; `owners` (N,), clients."""
 
     centres: Array
     owners: Ints
@@ -119,8 +119,8 @@ class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
     rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
-    deviation: whether a change on n examples is divided by n ("outside") or sqrt(n). layer: its
-    number, from 0. known: radii by epsilon. grouped: clusters by how many there are.
+    deviation: whether a change on n examples is divided by n ("outside") or sqrt(n). layer: number
+    of the layer, 0 the lowest. known: radii by epsilon. grouped: clusters by their number.
     """
 
     clients: Sequence[HiddenUnits]
@@ -169,7 +169,7 @@ class LayerSpaces:
         return list(map(radius_of, (with_ones(layer.inputs) @ layer.units).T))
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units by k-means of weights and biases; return units' indices."""
+        """Cluster all units by k-means into `count` clusters; return the units' indices in each."""
         units = len(self.units.centres)
         if count > units:
             raise FedreproError(
@@ -185,7 +185,7 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """How the units of a layer are merged, within a number of clusters.
+    """The settings by which units of a layer are merged, within each of `clusters` clusters.
 
     epsilon: how far a unit's outputs may change in its ball. grouping: see `sets_of`. search: how a
     point in all balls is found.
@@ -197,10 +197,10 @@ class Merging:
     search: Intersecting
 
     def joined(self, balls: Spaces) -> Array | None:
-        """Find a unit that replaces several: a point (d,) in all their balls, or None.
+        """Find a point (d,) in all `balls`, a unit to replace several; None if there is none.
 
-        It is where the descent ends, if `search` asks for a descent and its end lies in all balls;
-        else the deepest point. With `as_published` it is that end in any case, even outside.
+        If search.point is "descent", the end of a descent is taken where it lies in all balls, and
+        if search.as_published even where it does not; in all other cases the deepest point.
         """
         if self.search.as_published or self.search.point == "descent":
             point, _ = self.search.descend(balls)
@@ -229,10 +229,10 @@ class Merging:
 
 
 class CommonLayers(NamedTuple):
-    """The hidden layers that all clients share after merging, by tensor, (1, *shape).
+    """The hidden layers that all clients share after merging: `tensors` (1, *shape) by name.
 
     inputs: each client's outputs of the top hidden layer on validation examples, (n, A). heads:
-    each client's output layer, (A + 1, K), biases last.
+    each client's output layer, (A + 1, K), biases last. sent: messages of clients and server.
     """
 
     tensors: dict[str, np.ndarray]

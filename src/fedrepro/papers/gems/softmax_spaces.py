@@ -51,7 +51,7 @@ for number, name in enumerate(RADII, start=1):
 
 
 class Bisection(NamedTuple):
-    """The settings of a space's radius search: largest, precision, models drawn at each radius."""
+    """Settings of a radius search: largest radius, precision, number of models drawn per radius."""
 
     r_max: float = 4000.0
     delta: float = 0.01
@@ -59,7 +59,7 @@ class Bisection(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """A space's radius; `empty`: its centre is not good enough; `capped`: all tested radii are."""
+    """A radius; empty: not even the space's centre is good enough; capped: all tested radii are."""
 
     value: float
     empty: bool = False
@@ -123,12 +123,12 @@ class Softmax:
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int) -> RightWithin:
-        """Draw `points` random directions; find how far along each examples are right."""
+        """Draw `points` random directions; find between which distances examples are right."""
         parts = self.blocks(rng, points, points)
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Yield `right_within` of at most `most` directions at a time.
+        """Draw `points` directions; yield `right_within` of at most `most` at a time.
 
         Directions are shape * g / |g| with g standard normal. At distance R an example of class y
         is right if z_k + R d_k <= z_y + R d_y for all classes k, where z are the logits and d is
@@ -160,9 +160,8 @@ class Softmax:
     def proven_radius(self, accuracy: float) -> float:
         """Compute a radius within which every model provably has this `accuracy`.
 
-        A move of length R changes the gap between two logits by at most R |x|, with x measured in
-        the radii of both classes. So each example stays right up to a distance of its own, and the
-        result is the distance that enough examples reach.
+        A move of length R changes the gap between two logits by at most R |x|, x in the radii of
+        both classes. The result is the largest R at which enough examples are sure to stay right.
         """
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
         moved = self.with_ones.astype(np.float64) ** 2 @ shape**2  # of each logit: (n, K)
@@ -278,10 +277,7 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[Array, dict[str, float]]:
-        """Find a model (D + 1, K) in the spaces of all clients, whose `accuracies` may differ.
-
-        Returns it, and metrics by name, such as "clients_met" and "descent_steps".
-        """
+        """Return a model (D + 1, K) in all clients' spaces by `accuracies`, and metrics by name."""
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),

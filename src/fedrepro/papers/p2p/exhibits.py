@@ -68,7 +68,7 @@ TWO_NODES_A = ON_GRAPHS["a"]
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Return rows of nodes 1 and 2, before and after exchanges; `of` begins their labels."""
+    """Return `method` at nodes 1 and 2, before and after averaging; `of` begins the four labels."""
     return [
         component(method, f"{of}node {node}{end}", node=node, belief=belief, **parameters)
         for belief, end in (("before", ""), ("after", ", after"))
@@ -242,7 +242,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return scenarios with keys `others`; `of` is {graph: {nodes: (rounds, measured every)}}."""
+    """Return scenarios; `of`: {graph: {nodes: (rounds, measured every)}}, `others`: keys of all."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{shape.replace('_', ' ')}, {nodes} nodes",
@@ -257,7 +257,7 @@ def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel of `metric` against the number of nodes; `logs` names axes with logarithms."""
+    """Return a panel of `metric` by number of nodes; `logs`: axes with logarithms, such as "xy"."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Posterior:
     """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
-    layers: atoms by hidden layer, lowest first. bias: the output bias's mean times precision, (K,).
+    inputs: number of the network's inputs. layers: atoms by hidden layer, lowest first. bias: the
+    output bias's mean times bias_precision, both (K,).
     """
 
     step: int
@@ -46,7 +47,7 @@ class Posterior:
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """Return the prior (`variances`), without atoms, for the shapes of clients' `networks`."""
+    """Return the prior by `variances`, a posterior without atoms, for the shapes of `networks`."""
     precision = np.full(len(networks[0][-1]), 1.0 / variances.sigma02)
     layers = []
     for towards in [0] * (hidden_layers(networks[0]) - 1) + [len(precision)]:  # classes
@@ -124,8 +125,8 @@ def start_of(
 ) -> UnitArrays:
     """Return the weights from which `client` trains in its next step: atoms plus noise.
 
-    Each hidden layer has first atoms drawn by `subsample`, and then at least `fresh` units at the
-    mean of the prior. Noise is added to all but the output bias. Source: PFNM, supplement 4.2.
+    A hidden layer has first atoms drawn by `subsample`, then at least `fresh` units at the prior's
+    mean. Normal noise (`noise_sd`) is on all but the output bias. Source: PFNM, supplement 4.2.
     """
     network = posterior.network
     chosen = [
@@ -148,8 +149,8 @@ def start_of(
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
     """Return the clients with only that part of their data that arrives at number `step`, from 0.
 
-    Every client's examples are divided at random into `steps` parts of nearly equal size, for all
-    rounds alike. Raises FedreproError if a client has fewer examples.
+    Every client's examples are divided at random into `steps` parts of nearly equal size, equally
+    in every round. Raises FedreproError if a client has fewer examples.
     """
 
     def part(client: int, held: int) -> np.ndarray:

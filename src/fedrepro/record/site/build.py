@@ -148,7 +148,7 @@ def _of(name: str) -> str:
 
 
 def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the side bar of the website: pairs (caption, names of pages that are `made`)."""
+    """Return the side bar of the website: pairs (caption, names of pages, all in `made`)."""
     there = [name.removesuffix(".md") for name in made]
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in there if name.startswith(FINDINGS) and _of(name) not in known]
@@ -167,7 +167,7 @@ def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[st
 
 
 def _guide(file: Path, name: str, shown: Mapping[str, str]) -> str:
-    """Return the markdown `file` as the page `name`, with recorded numbers and working links."""
+    """Return markdown `file` as page `name`, with recorded numbers and links (as in `linked`)."""
     text = file.read_text(encoding="utf-8")
     if name.startswith(FINDINGS):  # the paper's own pages have its claims and values
         text = GENERATED.sub("", text)
@@ -242,7 +242,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
-    """Turn the pages in `source` into html in `out`; raise FedreproError if Sphinx warns."""
+    """Turn pages in `source` into html in `out` (cache: `doctrees`); raise if Sphinx warns."""
     from sphinx.application import Sphinx
     from sphinx.search.en import SearchEnglish
     from sphinx.util.docutils import docutils_namespace, patch_docutils
@@ -253,7 +253,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Collapse the menu of a page except at that page; Sphinx calls this before each page."""
+        """Collapse the menu of `page` except at that page; Sphinx calls this before each page."""
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 

@@ -72,7 +72,7 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render a template as the text of a page; `up` leads to the website's root, as "../"."""
+    """Render a template with the values `given`; `up` leads to the website's root, as "../"."""
     return _templates().get_template(template).render(up=up, **given)
 
 
@@ -114,7 +114,7 @@ def home(
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
-    `answers` has the main finding of papers by name, `trees` the side bar's captions and pages.
+    `answers` has main findings by name of paper, `trees` the side bar: pairs (caption, pages).
     """
     shown = [b for p in reports.papers for b in p.boards if not texts.superseded_by(b, p.boards)]
     cards: list[dict[str, Any]] = []
@@ -160,8 +160,8 @@ def paper_page(
 ) -> str:
     """Write the page of a paper: its finding `answer`, claims, figures and tables.
 
-    `details` are titles and paths of pages of findings, `links` addresses of pages on a
-    leaderboard's methods, by label, and `guide` that of the page on how it ranks methods.
+    `details` are pairs (title, path) of pages of findings, `links` {label of a method on a
+    leaderboard: address of its page}, `guide` the address of the page on how it ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide, "paper": paper}
     return page("paper.md", up="../", finding=Markup(answer or verdict_summary(paper)), **given)
@@ -173,10 +173,7 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Return pairs (title, groups); a group is a section of the paper, and its figures and tables.
-
-    Exhibits of this project are under "Added here".
-    """
+    """Return pairs (title, groups); a group is (section of the paper, its figures and tables)."""
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -210,7 +207,7 @@ def computed_on(shown: ExhibitView) -> str:
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return {page: text} of methods, with one page for all controls; `index` lists the methods."""
+    """Return {page: text} of methods; page "bounds" has all that are bounds, "index" is a list."""
     used: dict[str, list[tuple[Paper, str]]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():
@@ -259,7 +256,7 @@ def links_of(reports: Reports) -> dict[str, str]:
 
 
 def about(item: Component) -> tuple[str, str]:
-    """Return a method's docstring as markdown in two parts: its first paragraph, and the rest."""
+    """Return a method's docstring as markdown: (its first paragraph, the rest)."""
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     return docstring(first), docstring(rest)
 

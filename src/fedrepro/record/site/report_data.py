@@ -33,7 +33,7 @@ COUNTED = {"Exchanges": "rounds", "Passes": "passes", "Parameters": "parameters"
 
 @dataclass(frozen=True)
 class ExhibitView:
-    """A figure or table for pages: key (paper/name), files, numbers, and the paper's values."""
+    """A figure or table for pages: key (paper/name), files, numbers, and rows of printed.csv."""
 
     key: str
     files: ExhibitFiles
@@ -97,7 +97,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return {method: server's seconds} where all clients have "one start", or not."""
+        """Return {method: server's seconds}; `starts`: "one start" or "different starts"."""
         rows = self.times.query("metric == 'server_seconds' and starts == @starts")
         return dict(zip(rows["method"], rows["mean"], strict=True))
 

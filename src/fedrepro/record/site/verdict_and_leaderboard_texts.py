@@ -99,7 +99,7 @@ def verdict_of(row: Row) -> str:
 
 
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
-    """Return (verdict on the paper's value in a table cell, its style, sentences for a tooltip).
+    """Return (verdict on a table cell, its style, sentences for a tooltip); None without a verdict.
 
     `notes` are footnotes of the table, and `held` says what all cells share.
     """
@@ -269,7 +269,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write how many tables a leaderboard's json `about` has, and its scenarios without a score."""
+    """Write from a leaderboard's json how many tables it has, and which scenarios lack a score."""
     whole = len(about["parts"]) + len(about["missing"])
     names = "; ".join(about["without_score"])
     lost = f" Without a score, since baseline and ceiling are too near: {names}." if names else ""
@@ -277,7 +277,7 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what intervals of `rows` generalise over (trials, scenarios), and other tests' result.
+    """Write what intervals of leaderboard `rows` account for (trials, scenarios), and other tests.
 
     Another test, such as Wilcoxon's, is named if the best group of methods that it gives differs.
     """

@@ -79,8 +79,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Apply a method with its parameters, `setting`, to the models in `costly`: models and cost.
 
-    Raises:
-        FedreproError: the method makes no model of these clients, or weights are not finite.
+    FedreproError is raised if it makes no model of these clients, or weights are not finite.
     """
     done = run_setting(setting, costly)
     if done.made is None:
@@ -98,7 +97,7 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 
 
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
-    """Combine state dicts by `method`, as "pfnm+sigma2~0.1", into a file `out`; return remarks."""
+    """Combine models in `files` by `method`, as "pfnm+sigma2~0.1", into `out`; return remarks."""
     require_target(out, SUFFIXES, files.all)
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
@@ -204,7 +203,7 @@ def entries(
 def _best(
     item: Component, context: ModelContext, examples: Examples, seed: int
 ) -> tuple[dict[str, Any], MethodOutput]:
-    """Apply a method with its best values by validation, or defaults; measure it on `examples`."""
+    """Return a method's row on `examples`, and its models, at its best values by validation."""
     models, known = context.models, context.known
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = item.meta["grid"] if inputs is not None else {}

@@ -158,7 +158,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require a docstring, evaluation on test examples, and in a grid the default among others."""
+    """Require a docstring, evaluation on test examples, the default in a grid; ignore `problem`."""
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
@@ -169,7 +169,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 
 def combines(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions, declared metrics, unchanged models, the same of a second call."""
+    """Require finite predictions, declared metrics, unchanged models, equal results if repeated."""
     before, classes = problem.models.tensors, problem.models.classes
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
@@ -231,7 +231,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
 
 def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
-    """Require finite float32 networks of all nodes, before and after they combine them."""
+    """Require finite float32 networks of all nodes, before and after averaging with neighbours."""
     shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
     _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
     for tensors in beliefs.values():
@@ -242,7 +242,7 @@ def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
 
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a simulation reports declared metrics, with equal values in a second call."""
+    """Require declared metrics of a simulation, equal in a second call; ignore `problem`."""
     values = item.spec().values
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
     _require(bool(first.rounds), "it takes no step")

@@ -107,10 +107,7 @@ def read_examples(
 
 
 def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
-    """Sort clients' data in the order of the models that they are named like.
-
-    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt.
-    """
+    """Sort `files` as `models` are: client0.npz belongs to client0.pt, a/data.npz to a/model.pt."""
     if len(files) != len(models):
         raise FedreproError(
             f"--clients-data names {len(files)} files for {len(models)} models: give one of each"
@@ -243,7 +240,7 @@ class ModelFiles:
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Return state dicts as local models of architectures `models`; errors use `names`."""
+        """Return state dicts as local models of architectures `models`; errors cite `names`."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None

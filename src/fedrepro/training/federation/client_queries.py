@@ -57,9 +57,9 @@ class Evaluated:
 def gradients_at(
     network: Network, examples: Examples, rows: Sequence[np.ndarray], weights: Arrays
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute clients' gradients of mean losses at `weights`, (n, *shape), and the losses (n,).
+    """Compute clients' gradients (n, *shape) of mean losses at `weights`, and these losses (n,).
 
-    Client j has `rows[j]` of the examples, as many as others. A loss that is not finite gives NaN.
+    All share `weights` (1, *shape), and have equally many examples, rows[j]. NaN if not finite.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -118,8 +118,8 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """Costs of clients' work: messages and bytes, seconds of computation.
 
-    exchanges: how often the server sent weights and clients sent back statistics at these. passes:
-    over all training examples, to compute statistics.
+    exchanges: round trips in which the server sent weights and clients sent back statistics at
+    these. passes: how often clients read all their training examples to compute statistics.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -167,9 +167,9 @@ class CostCounter:
     def asked(
         self, answers: Sequence[Reply], passes: float, weights: Arrays | None, everyone: bool = True
     ) -> None:
-        """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
+        """Add the costs of `answers`, statistics at `weights` that took `passes` over the data.
 
-        Weights, shared (1, *shape) or one per client, count as sent unless all clients have them;
+        `weights`, shared (1, *shape) or one per client, count as sent unless all clients have them;
         None means each client's own. If `everyone` was asked, all have shared ones from now on.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())

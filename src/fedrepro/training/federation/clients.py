@@ -69,7 +69,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Clients:
-    """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
+    """The J clients of one trial, which a federated method can ask and whose data stay with them.
 
     settings: of local training. data: not read by methods. needs: what the method named `method`
     declared to use, such as "label_counts"; asking for other information raises a FedreproError.
@@ -314,7 +314,7 @@ class Clients:
         steps: Sequence[int] | int | None = None,
         done: int | None = None,
     ) -> tuple[Examples, list[Task]]:
-        """Return a data set, and a training on it for each chosen client."""
+        """Return a data set, and a `Task` on it for each client; arguments are as in `train`."""
         self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
             fix = "pass the key that `round` was given, or before round 0 rng.at(round=0, call=1)"

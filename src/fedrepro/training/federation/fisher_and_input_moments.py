@@ -41,7 +41,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum over examples the mean of a aᵀ over patches a: (D, D) for each layer in `wanted`."""
+        """Return {layer: mean over patches a of a aᵀ (D, D), summed over examples} for `wanted`."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}
@@ -65,9 +65,9 @@ class BodyMoments(CompiledBody):
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return a matrix for each.
 
-        `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label y.
-        The matrix is g gᵀ of gradients g by its output, or with `squares` its weights' squared
-        gradients (inputs, outputs), summed over labels, examples and positions.
+        `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label y. A matrix
+        sums g gᵀ, (channels, channels), of gradients g by the layer's output, or with `squares`
+        squared gradients of weights, (inputs, channels), over labels, examples and positions.
         """
         from fedrepro.networks.compiled_convolutions import add_errors  # which loads Numba
 
@@ -118,7 +118,7 @@ Calls = dict[str, list[Call]]  # by the names of layers' weights
 class _Seen:
     """The inputs and outputs of one layer in a forward pass on `count` (n) examples.
 
-    matrix: the layer's weights as a matrix. calls: an entry for each time the network calls it.
+    matrix: its weights as a matrix. calls: (submodule or None, inputs, outputs) of each call.
     """
 
     matrix: LayerMatrix
@@ -130,7 +130,7 @@ class _Seen:
         return [out for *_, out in self.calls]
 
     def rows(self) -> np.ndarray:
-        """Return the layer's inputs over all its calls, for each example: (n, L, D)."""
+        """Return the layer's inputs over all its calls: (n, L, D), at L positions of an example."""
         import torch
         from torch.nn import functional
 
@@ -208,7 +208,7 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
 def _batches(
     network: Network, examples: Examples, body: BodyMoments | None
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield rows of examples and their inputs, or outputs of `body`; on the CPU but for modules."""
+    """Yield (rows, x): x are inputs, or outputs of `body`, on the CPU unless for a module."""
     module = isinstance(network, ModuleNetwork)
     together = OF_MODULE if module else TOGETHER
     for at in range(0, len(examples.targets), together):
@@ -253,8 +253,8 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², for linear and
-    convolutional layers. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    F_k, in linear and convolutional layers, averages (d log p(y | x) / d w_k)² over examples and
+    `labels` y, as in `kronecker_factors`. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -284,8 +284,8 @@ def _forward(
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers with inputs and outputs, and logits.
 
-    With `body`, x are its outputs. Logits are (1, n, K). `only` lists layers by key; then the run
-    ends at the input of the last one, and gives no logits.
+    Logits are (1, n, K). With `body`, x are its outputs. `only` lists layers by key; with it the
+    run ends at the input of the last of these, and gives no logits.
     """
     layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
     calls: Calls = {layer.weight: [] for layer in layers}
@@ -307,7 +307,8 @@ def _run_layers(
 ) -> torch.Tensor:
     """Run `layers` on their input x; note inputs and outputs in `calls`; return logits (1, n, K).
 
-    For `moments` the run ends at the last layer of `calls`, and returns its input.
+    `calls` has an empty list for each layer to note, by its weight's name. With `moments` the run
+    ends at the last of these, and returns its input.
     """
     x = x.unsqueeze(0)
     for layer, names in layers:
@@ -333,7 +334,7 @@ def _run_module(
 ) -> torch.Tensor:
     """Run a torch module on x (n, D); note inputs and outputs in `calls`; return logits (1, n, K).
 
-    For `moments` the run ends when all layers of `calls` have been called, and returns x.
+    `calls` is as in `_run_layers`. With `moments` the run ends when all are called, and returns x.
     """
 
     def note(weight: str, part: Any, given: Any, out: torch.Tensor) -> torch.Tensor:
@@ -358,11 +359,11 @@ def _run_module(
 def _errors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
+    """Yield (layers, gradients of log p(y) by their outputs, and by the body's) for each batch.
 
-    For each layer there is a list of arrays (n, L, outputs): one for the data's labels, or one for
-    each label y, times √p(y). With `body` the layers are those above it, and the third item lists
-    gradients (n, D) by the body's outputs.
+    The second item has a list for each layer, of arrays (n, L, outputs): one for the data's labels,
+    or one for each label y, times √p(y). With `body` the layers are those above it, and the third
+    item lists gradients (n, D) by its outputs.
     """
     import torch
 
@@ -392,7 +393,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield d log p(y) / d logits, (1, n, K): of data labels y, or of each y, times √p(y)."""
+    """Yield d log p(y) / d logits, (1, n, K), of `targets` y, or each y times √p(y), p `shares`."""
     import torch
 
     classes = shares.shape[-1]

@@ -181,7 +181,7 @@ SGD = t1.fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=t1.minibatches
 
 
 def until(percent: int, *methods: Entry, **changes: Any) -> Entry:
-    """Return a scenario of a table, in which `methods` train until test accuracy is `percent`."""
+    """Return a scenario: `methods` train to `percent` % test accuracy; `changes` are more keys."""
     trained = [with_changes(one, until=percent / 100) for one in methods]
     return {"label": f"{percent} %", "methods": trained, **changes}
 

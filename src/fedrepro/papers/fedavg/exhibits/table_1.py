@@ -1,7 +1,4 @@
-"""Table 1, for the perceptron, which is the default model, and the convolutional network.
-
-First, what all tables share.
-"""
+"""Table 1, for the perceptron, which is the default model, and the convolutional network."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 
 
 def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any) -> Entry:
-    """Return FedAvg for each share C of clients in `rounds`, {C: after how many rounds it ends}."""
+    """Return FedAvg for each share C of clients; `rounds`: {C: after how many rounds it ends}."""
     parameters["settings"] = [{"fraction": c, "rounds": last} for c, last in rounds.items()]
     return fedavg_until(target, "FedAvg", training={"lr": lr}, show=["fraction"], **parameters)
 
@@ -110,7 +107,11 @@ UNTIL_97: dict[str, Rounds] = {
 def smaller(
     target: float, rounds: Rounds, clients: Entry, rates: list[float], whole: list[float]
 ) -> ExhibitData:
-    """Return changes of table 1 for a small test run; `whole` has the learning rates for B = ∞."""
+    """Return changes of table 1 for a small test run.
+
+    FedAvg trains to accuracy `target`, with `rounds` as in `by_fraction`; `clients` is the
+    partition of non-IID rows; learning rates are `rates`, with B = ∞ `whole`.
+    """
     small, of_whole = ([by_fraction(target, rounds, lr)] for lr in (rates, whole))
     cases = {
         "iid-inf": {"methods": of_whole},
@@ -200,7 +201,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def to_99(rounds: Rounds) -> Entry:
-    """Return FedAvg with 5 local epochs to 99 %, with learning rates that run to the end."""
+    """Return FedAvg of 5 epochs to 99 % (see `to_the_end`), with `rounds` as in `by_fraction`."""
     return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 

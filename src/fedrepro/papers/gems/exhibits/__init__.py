@@ -26,12 +26,12 @@ BY_IMAGES = exhibit(
 
 
 def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
-    """Return GEMS, the average and local models, `end` added to their labels, with `changes`."""
+    """Return methods `gems`, average and local with `end` after their labels and keys `changes`."""
     return [with_changes(one, one["label"] + end, **changes) for one in (gems, t.AVERAGED, t.LOCAL)]
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return GEMS, average and local models, `layers` tuned; also local and Raw at lr 0.001."""
+    """Return `gems`, average, local, tuned in `layers` (all, last); local and Raw at lr 0.001."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
@@ -196,7 +196,7 @@ BY_EXAMPLES = exhibit(
 
 
 def both_rates(layers: str = "all", **changes: Any) -> Entry:
-    """Return fine-tuning on five samples at learning rates 0.01 and 0.001; `changes` adds keys."""
+    """Return fine-tuning of `layers` (all or last) at two learning rates, with keys `changes`."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return {"tune": tune, "show": ["lr"]}
 

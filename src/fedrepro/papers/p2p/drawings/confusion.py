@@ -58,7 +58,11 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read {("confusion", "6 as 0"): a node's shares by trial} from files next to `metrics`."""
+        """Read a node's confusion matrices, by trial, from files next to `metrics`.
+
+        `measure` has the node and its belief, before or after averaging; `setting` is the token of
+        the method's parameters. Returns {("confusion", such as "6 as 0"): shares by trial}.
+        """
         import pandas as pd
 
         # a row for each trial, setting, belief, node (client, from 0), class and predicted class

@@ -82,7 +82,7 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, last_sentence: str = "", **changes: Any) -> None:
-    """Add to `exhibits` panels b to d of the figure `part`, each made from its panel a.
+    """Add to `exhibits` panels b to d of figure `part`, such as figure-2, made from its panel a.
 
     Panels b and d have Dirichlet class shares, c and d colour pictures and `changes`. Captions say
     so, and end with `last_sentence`.
@@ -104,7 +104,7 @@ def add_panels(part: str, last_sentence: str = "", **changes: Any) -> None:
 
 
 def side_by_side(figure: int, **changes: Any) -> ExhibitData:
-    """Return panels a to d of a figure as one exhibit, with `changes`."""
+    """Return panels a to d of figure number `figure` as one exhibit, with more keys `changes`."""
     a = exhibits[f"figure-{figure}a"]
     return exhibit(
         a,
@@ -168,7 +168,7 @@ OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units, as a number and as a share of all clients', along `key`."""
+    """Return a drawing along `key` of hidden units and of their share of all clients'."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -197,7 +197,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD by minibatches, with keys such as rounds=400, and one-shot methods."""
+    """Return downpour SGD by minibatches, with parameters as rounds=400, and one-shot methods."""
     by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
