@@ -19,7 +19,7 @@ from problems import Workload
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.memory_layout import parts_of
+from fedrepro.networks.layout_and_buffers import parts_of
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import train_and_average

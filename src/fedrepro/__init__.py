@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
     "results": "fedrepro.numbers.results_and_comparisons",
-    "run": "fedrepro.stages.run_experiments",
+    "run": "fedrepro.stages.run_figures_or_methods",
     "start": "fedrepro.stages.snakemake_in_folder",
 }
 

@@ -122,7 +122,7 @@ class LocalModels:
             shape: the shape of one example; required unless all layers are fully connected.
             names: names of the clients, for error messages.
         """
-        from fedrepro.networks import state_dicts as module
+        from fedrepro.networks import state_dict_conversion as module
 
         words = [model] if isinstance(model, str) else list(model or ())
         specs = [parse_token("model", word) for word in words]
@@ -257,7 +257,7 @@ class GlobalModel:
 
     def state_dicts(self) -> list[dict[str, Any]]:
         """Return a state dict for each of the m networks, as `state_dict` does for one."""
-        from fedrepro.networks.state_dicts import unstack
+        from fedrepro.networks.state_dict_conversion import unstack
 
         return unstack(self.model, self.tensors, self.layers, self.widths)
 

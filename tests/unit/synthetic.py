@@ -185,4 +185,4 @@ def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage without its slowest part, for tests that do not look at figures."""
     images = {".svg": b"<svg/>", ".png": b"png"}
-    monkeypatch.setattr("fedrepro.drawings.figure_layout.Figured.files", lambda *_: images)
+    monkeypatch.setattr("fedrepro.drawings.lines_and_layout.Figured.files", lambda *_: images)

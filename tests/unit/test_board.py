@@ -11,8 +11,8 @@ from small_exhibits import small
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.leaderboard import bytes_up
+from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.numbers.leaderboard import (
     BoardData,
     BoardRow,

@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.stages.user_models.user_files import read_state
+from fedrepro.stages.user_models.model_and_data_files import read_state
 from fedrepro.training.examples import Examples
 
 ROOT = Path(__file__).parents[2]

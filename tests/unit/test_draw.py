@@ -31,7 +31,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_json, read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.figure_layout import figure, lines, rules
+from fedrepro.drawings.lines_and_layout import figure, lines, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.run_times import timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv, summarise

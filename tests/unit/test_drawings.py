@@ -18,7 +18,7 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
 from fedrepro.drawings.exhibits.lines_and_heat_maps import pair_maps
-from fedrepro.drawings.figure_layout import Line, by_case, close_up, figure, rules
+from fedrepro.drawings.lines_and_layout import Line, by_case, close_up, figure, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv, summarise

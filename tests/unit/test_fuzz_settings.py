@@ -22,10 +22,10 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from synthetic import draw, workplace
 
-from fedrepro.cli.app_and_workflow_commands import app
 from fedrepro.cli.main import FAULT, main
+from fedrepro.cli.typer_app_and_small_commands import app
 from fedrepro.core.registry import KINDS, parse_token
-from fedrepro.drawings import figure_layout as draw_module
+from fedrepro.drawings import lines_and_layout as draw_module
 from fedrepro.planning.config_files import SCALES, Config, load_exhibits, merge, validated
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page

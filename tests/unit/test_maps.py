@@ -14,7 +14,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.partition_building import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.drawings.figure_layout import rules
+from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
 from fedrepro.training.mixing_matrices import PLACES, rectangle
 

@@ -34,7 +34,7 @@ from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment
 from fedrepro.data.feature_extraction import represent
 from fedrepro.data.partition_building import _require_sound, build_partition
-from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.trial_statistics import by_metric
 from fedrepro.planning.config_files import Config

@@ -15,7 +15,7 @@ from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.user_data import OwnExamples, read_csv_examples, read_npz, split_by_class
 from fedrepro.stages.data import prepare
-from fedrepro.stages.user_models.user_files import read_counts
+from fedrepro.stages.user_models.model_and_data_files import read_counts
 
 GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
 

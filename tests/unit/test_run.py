@@ -24,7 +24,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import snakemake_in_folder
-from fedrepro.stages.run_experiments import _place
+from fedrepro.stages.run_figures_or_methods import _place
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",

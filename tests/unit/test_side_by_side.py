@@ -19,9 +19,9 @@ from torch import nn
 from fedrepro.api import NEEDS, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components
-from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words
+from fedrepro.numbers.cost_and_needs_words import SEEN, megabytes, needs_in_words
 from fedrepro.stages.user_models.combine import entries
-from fedrepro.stages.user_models.user_files import (
+from fedrepro.stages.user_models.model_and_data_files import (
     WAYS,
     ModelContext,
     ModelFiles,

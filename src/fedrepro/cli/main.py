@@ -131,6 +131,6 @@ def _here(command: list[str]) -> int:
     # for each other and can take ten times as long as one
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    from fedrepro.cli.app_and_workflow_commands import run_command
+    from fedrepro.cli.typer_app_and_small_commands import run_command
 
     return run_command(arguments)

@@ -47,7 +47,7 @@ def combine(
 ) -> None:
     """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
     from fedrepro.stages.user_models.combine import run
-    from fedrepro.stages.user_models.user_files import ModelFiles
+    from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 
     clients, data = _fitting(models), _fitting(clients_data or ())
     given = (labels, data, validation, public, evaluate, start, training)
@@ -102,7 +102,7 @@ def evaluate(
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.stages.user_models.combine import evaluations
-    from fedrepro.stages.user_models.user_files import ModelFiles
+    from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 
     results = [*evaluations(ModelFiles(_fitting(models), model, shape, evaluate=data))]
     rows, lines = [], []

@@ -68,7 +68,7 @@ def run(
 
     The run is kept as YAML in the folder `out`; a second time the command goes on where it was.
     """
-    from fedrepro.stages.run_experiments import COLUMNS, CONFIDENCE, run_words
+    from fedrepro.stages.run_figures_or_methods import COLUMNS, CONFIDENCE, run_words
 
     options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
     given: str | dict[str, object] = methods

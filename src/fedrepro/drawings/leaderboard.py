@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings import figure_layout as layout
-from fedrepro.drawings.figure_layout import LEFT, SOFT
+from fedrepro.drawings import lines_and_layout as layout
+from fedrepro.drawings.lines_and_layout import LEFT, SOFT
 from fedrepro.drawings.style import CASES
 from fedrepro.numbers.leaderboard import ALL, CLASSES
 

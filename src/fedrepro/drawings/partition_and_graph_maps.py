@@ -12,7 +12,7 @@ import numpy as np
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import distances, skew_of
 from fedrepro.data.partition_building import PartitionIndices, labels_of
-from fedrepro.drawings import figure_layout as layout
+from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training import mixing_matrices as mixing
 

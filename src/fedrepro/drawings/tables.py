@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics
 from fedrepro.drawings.exhibits.table import TableDrawing
-from fedrepro.drawings.figure_layout import GREEK
+from fedrepro.drawings.lines_and_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import reasons, word_of

@@ -40,8 +40,8 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     transpose,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
-from fedrepro.networks import memory_layout as f
-from fedrepro.networks.memory_layout import Convolutions, Images
+from fedrepro.networks import layout_and_buffers as f
+from fedrepro.networks.layout_and_buffers import Convolutions, Images
 
 
 @inner

@@ -32,7 +32,7 @@ from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
 from fedrepro.networks import compiled_convolutions
 from fedrepro.networks.compiled_convolutions import features, lay_image
 from fedrepro.networks.layers import MARGIN, SHIFTS
-from fedrepro.networks.memory_layout import Convolutions, Parts
+from fedrepro.networks.layout_and_buffers import Convolutions, Parts
 from fedrepro.networks.network import Network
 
 

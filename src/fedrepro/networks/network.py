@@ -221,7 +221,7 @@ class Network:
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         if x.device.type == "cpu" and not torch.is_grad_enabled():
-            from fedrepro.networks.memory_layout import PREDICTED, CompiledBody, parts_of
+            from fedrepro.networks.layout_and_buffers import PREDICTED, CompiledBody, parts_of
 
             parts = parts_of(self)
             if parts is not None and parts.below:

@@ -24,7 +24,7 @@ from fedrepro.core.portable_ops.padding_and_alignment import (
     row_of,
 )
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
+from fedrepro.networks.layout_and_buffers import Rows, body_of, parts_of, turned_in
 from fedrepro.training import compiled_steps
 from fedrepro.training import step_arrays_and_losses as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of

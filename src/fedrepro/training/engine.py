@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.memory_layout import parts_of
+from fedrepro.networks.layout_and_buffers import parts_of
 from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Correction, Terms, compiled_kind

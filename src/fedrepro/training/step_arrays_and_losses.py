@@ -32,7 +32,7 @@ from fedrepro.networks.compiled_lstm_and_prediction import (
     Recurrent,
     backpropagate_through_time,
 )
-from fedrepro.networks.memory_layout import Convolutions, Images
+from fedrepro.networks.layout_and_buffers import Convolutions, Images
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fedrepro.papers.gems import hidden_units, softmax_spaces
-from fedrepro.papers.gems.common_points import Spaces, certified
+from fedrepro.papers.gems.common_points_and_certificates import Spaces, certified
 from fedrepro.papers.gems.hidden_units import Merging, Units, sets_of
 from fedrepro.papers.gems.softmax_spaces import (
     Bisection,

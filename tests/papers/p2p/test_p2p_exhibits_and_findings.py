@@ -14,7 +14,7 @@ from small_exhibits import file_of, small
 
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares

@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.numbers.tables_and_selection import summarise
 from fedrepro.papers.p2p.methods import regression_beliefs
 from fedrepro.papers.p2p.methods.finite_beliefs import (

@@ -12,7 +12,7 @@ from small_exhibits import small
 from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from fedrepro.drawings import figure_layout as layout
-from fedrepro.drawings.figure_layout import Figured, Line
+from fedrepro.drawings import lines_and_layout as layout
+from fedrepro.drawings.lines_and_layout import Figured, Line
 from fedrepro.drawings.style import line_styles
 from fedrepro.planning import drawing_base as checks
 from fedrepro.planning.drawing_base import CASE, ROUND, Planned, drawing, final, select_series

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.metrics import all_metrics, metrics_of
-from fedrepro.drawings import figure_layout as layout
+from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import CASES, FAR, HEARD, LineStyle, line_styles
 from fedrepro.planning import drawing_base as checks
 from fedrepro.planning.drawing_base import CASE, ROUND, MetricName, drawing, select_series

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.papers.gems.common_points import Array, Hinges, Spaces, certified
+from fedrepro.papers.gems.common_points_and_certificates import Array, Hinges, Spaces, certified
 
 Floats = npt.NDArray[np.float32]
 

@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import read_checked, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.drawings import tables
-from fedrepro.numbers.cost_words import megabytes, needs_in_words
+from fedrepro.numbers.cost_and_needs_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv

@@ -21,12 +21,12 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.state_and_model_files import save_state
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.cost_words import needs_in_words
+from fedrepro.numbers.cost_and_needs_words import needs_in_words
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit, class_scores, scored
 from fedrepro.numbers.tables_and_selection import csv_text
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_of, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
-from fedrepro.stages.user_models.user_files import (
+from fedrepro.stages.user_models.model_and_data_files import (
     EQUAL,
     SUFFIXES,
     ModelContext,

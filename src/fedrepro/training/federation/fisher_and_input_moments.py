@@ -25,7 +25,7 @@ from fedrepro.networks.layer_matrices import (
     tensors_of_matrices,
 )
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
-from fedrepro.networks.memory_layout import Array, CompiledBody, parts_of
+from fedrepro.networks.layout_and_buffers import Array, CompiledBody, parts_of
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples

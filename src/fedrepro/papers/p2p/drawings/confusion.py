@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.artifacts import read_table
-from fedrepro.drawings.figure_layout import LETTERS, Figured, grid_of, headings, new_figure
+from fedrepro.drawings.lines_and_layout import LETTERS, Figured, grid_of, headings, new_figure
 from fedrepro.drawings.style import SHARES
 from fedrepro.planning.drawing_base import PANELS, Planned, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit

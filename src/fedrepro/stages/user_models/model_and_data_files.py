@@ -20,7 +20,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.user_data import WHOLE, csv_lines, read_csv_examples, read_npz
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.state_dicts import checked_counts
+from fedrepro.networks.state_dict_conversion import checked_counts
 from fedrepro.stages.aggregate import recalibrates
 from fedrepro.stages.client_and_server_examples import AT_CLIENTS, declared_part
 from fedrepro.training.examples import Examples, tensor_of
