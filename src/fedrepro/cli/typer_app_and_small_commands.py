@@ -26,7 +26,7 @@ from fedrepro.cli.results_and_leaderboard import (
     submit,
     verify,
 )
-from fedrepro.cli.run import list_app, methods, run
+from fedrepro.cli.run_and_list import list_app, methods, run
 from fedrepro.core.errors import FedreproError, printable, unknown
 
 app = typer.Typer(

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedrepro.core import source_digests
-from fedrepro.core.diagnostics import run_locked
+from fedrepro.core.diagnostics import lock_and_run
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
 
@@ -92,9 +92,9 @@ def compute(
     command += ["--config", "papers=own"] if own else []
     command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
-        lock = run_locked.take(LOCK)
+        lock = lock_and_run.take(LOCK)
     except BlockingIOError:
-        raise FedreproError(f"{os.getcwd()}: {run_locked.refusal(LOCK)}") from None
+        raise FedreproError(f"{os.getcwd()}: {lock_and_run.refusal(LOCK)}") from None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
             process = subprocess.Popen(
