@@ -77,7 +77,7 @@ BatchNorm = Annotated[
 
 
 def _merging(*, batchnorm: BatchNorm = "average") -> None:
-    """Declare, by its signature, the parameter `batchnorm` of every method that merges networks."""
+    """Declare `batchnorm` of all merging methods by this signature, which is read, never called."""
 
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
@@ -208,9 +208,9 @@ class GlobalModel:
             clients sent some to the server; by default their models once, and then their answers
             to what the method asked through `ClientInfo.clients`.
         layers: names of layers in the clients' state dicts, if known.
-        ties: if given, each network votes for its class with its weight, and this random key draws
-            among classes with equal votes.
-        gate: if given, tensors of a small network that maps all networks' logits to the class.
+        ties: if given, each network votes for the class that it predicts, with its weight for that
+            class, and this random key draws among classes with equal votes.
+        gate: if given, a dense network from all m * K logits to K: weight0 (m * K, …), bias0, ….
         widths: numbers of hidden units of each network, if networks differ in them.
         unseen: for each client the positions, int64, of validation examples that the method did not
             use; hyperparameters are selected on these alone.
@@ -294,8 +294,8 @@ class Federated(Protocol):
     Results depend on arguments alone. rng.round is the round's number, `rounds` how many are run.
 
     On a graph, without a server, methods get `GraphNodes` instead of `Clients`, and have `beliefs`
-    instead of `model`: all N nodes' networks, tensors (N, *shape) by name, under the keys BELIEFS:
-    before and after a node combines its network with its neighbours'.
+    instead of `model`: it returns {"before": tensors, "after": tensors}, all N nodes' weights by
+    name, (N, *shape), before and after each node combines its network with its neighbours'.
     """
 
     rounds: int

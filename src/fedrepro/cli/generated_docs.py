@@ -37,7 +37,7 @@ WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
 
 
 def documents() -> dict[Path, str]:
-    """Return {path: new text} of config/README.md and of pages whose generated part has changed."""
+    """Return {path: new text} of config/README.md, and of other pages whose text would change."""
     texts = {Path("config/README.md"): docs_page("config.md")}
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
@@ -64,7 +64,7 @@ def documents() -> dict[Path, str]:
 
 
 def docs_page(template: str) -> str:
-    """Return a page of the docs: `template`, of cli/templates, with lists of methods inserted."""
+    """Return a page as markdown: file `template` of cli/templates, filled with lists from code."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -83,7 +83,7 @@ def docs_page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table that counts each paper's printed numbers and claims, by verdict."""
+    """Return a markdown table, a row per paper: printed numbers, claims, how many are judged."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -97,7 +97,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return a drawing's classes to document: `options`, if not empty, and items of its lists."""
+    """Return classes of a drawing's options: `options` and items of its lists; [] if no fields."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]

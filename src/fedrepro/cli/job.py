@@ -39,7 +39,7 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run the job that is json in `argv`, or unfinished ones of a file; return the exit status."""
+    """Run the job in `argv` (json), or a file's unfinished jobs (one a line); return the status."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -80,7 +80,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run unfinished jobs of file `path`, by stages, as `options` say; return 0 if all are done."""
+    """Run a file's unfinished jobs by stages, with `run_job`'s options; return 1 if any is left."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_path, read_job
 

@@ -17,10 +17,7 @@ NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (by default this process's), and return its exit status.
-
-    Errors are printed as a sentence. Jobs may be passed to a process that has libraries loaded.
-    """
+    """Run command line `argv` (None: this process's); print errors in words; return the status."""
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
 
@@ -56,10 +53,7 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence, which names the user's own file if that failed.
-
-    A debugging option in the command's `arguments` asks for the trace. Returns the exit status.
-    """
+    """Print an error in a sentence (a trace if `arguments` ask for it); return the exit status."""
     from fedrepro.core.component_files import own_fault
     from fedrepro.core.errors import FedreproError, arose, sentence_for
 

@@ -45,7 +45,7 @@ def combine(
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
-    """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
+    """Combine PyTorch models by a method or all; methods that train use optimiser `training`."""
     from fedrepro.stages.user_models.combine import run
     from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 
@@ -100,7 +100,7 @@ def evaluate(
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
-    """Measure accuracy, loss and each class of models of your own, on data of your own."""
+    """Print accuracy (in all and by class), loss and size of your own models on your own data."""
     from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 

@@ -67,9 +67,9 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return the text in which a job's client and its server must agree, so that results are equal.
+    """Return a text that is equal for a job's client and its server if they compute equal results.
 
-    It names Python's folder, the CPU kernels, and the package, its sources by their `digest`.
+    It names Python's folder, the CPU kernels, and fedrepro's folder and `digest` of its sources.
     """
     return f"{sys.prefix}:{kernel_pinning.pin()}:{source_digests.PACKAGE}:{digest}"
 

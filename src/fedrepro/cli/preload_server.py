@@ -121,8 +121,8 @@ def run_forked_job(
 ) -> None:
     """Run `fedrepro` with `words`, in `folder` and `environment`, for a client; end this process.
 
-    `given` are the client's standard streams, as descriptors. Its signals, and the exit status to
-    it, go through `channel`.
+    `given`: descriptors of the client's standard streams. `channel`: brings the signals that the
+    client receives, and takes the exit status back to it.
     """
     code = 1
     try:

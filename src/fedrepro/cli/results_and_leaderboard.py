@@ -215,9 +215,9 @@ def verify(
     cores: Annotated[int | None, typer.Option(min=1, help="none: all of them")] = None,
     enter: Annotated[bool, typer.Option("--enter", help="draw its leaderboard with it")] = False,
 ) -> None:
-    """Compute part of a submitted entry again: exit 1 if bytes differ. The entry's code is run.
+    """Compute result files of a submitted entry again, by its own code; exit 1 if bytes differ.
 
-    `seed` draws which `runs` are repeated. If all agree, `enter` adds it to the leaderboard.
+    `runs` is how many, drawn by `seed`, or all. If all agree, `enter` adds it to its leaderboard.
     """
     from fedrepro.stages import submissions
 

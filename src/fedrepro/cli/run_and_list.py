@@ -109,7 +109,7 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a function that prints a line of progress, which a terminal shows in place."""
+    """Return a function that prints a line of progress; a terminal shows it over the last one."""
     last = [-math.inf]
 
     def write(line: str) -> None:

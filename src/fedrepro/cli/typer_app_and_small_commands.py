@@ -126,10 +126,7 @@ def check(
     paper: Annotated[str, typer.Argument(help="paper, such as pfnm")],
     file: Annotated[Path, typer.Argument(help="recorded case, .npz")],
 ) -> None:
-    """Compare our implementation with recorded outputs of a paper's own code.
-
-    Exit 0 if all agree, 1 if not, 2 if it cannot be checked.
-    """
+    """Compare our code with a paper's own outputs in `file`; exit 1 if unequal, 2 if untestable."""
     from fedrepro.core.paper_files import attributes_of_papers
 
     checks = attributes_of_papers("check", "run_check")

@@ -49,7 +49,7 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, without a checksum stored in it at offset `hole`."""
+    """Return the checksum of a file's bytes; skip the checksum stored in it at offset `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -87,7 +87,7 @@ def _own_checksum(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Write the checksum of a new table or state file into it, over the placeholder UNKNOWN."""
+    """Replace the placeholder UNKNOWN in a new parquet or .pt file with the file's checksum."""
     found = _own_checksum(path)
     assert found is not None
     with path.open("r+b") as file:
@@ -96,7 +96,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Return whether a result file stores a checksum of its bytes; raise if it does not match."""
+    """Return whether a parquet or .pt file stores a checksum of its bytes; raise if it is wrong."""
     found = _own_checksum(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
@@ -117,14 +117,14 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that `path` is unreadable (`why`), and to delete it, or folder `remove`."""
+    """Return an error: `path` is unreadable (`why`), delete it (or `remove`, a folder)."""
     fix = f"delete {f'the folder {remove}' if remove else 'it'} and start again"
     said = f"{path} cannot be read ({one_line(why)}): it is missing or damaged; {fix}"
     return FedreproError(f"{said}, and it will be made again")
 
 
 def version_error(path: Name, found: object, remove: str) -> FedreproError:
-    """Return the error for schema version `found`, and to delete `remove` ("file" or "folder")."""
+    """Return an error: `path` has schema `found`, so delete the `remove`, "file" or "folder"."""
     said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
     return FedreproError(f"{said}; delete the {remove} and start again")
 
@@ -178,7 +178,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise if `path` is a folder or device, has none of `suffixes`, or is one of files `read`."""
+    """Raise if output `path` is a folder or device, among inputs `read`, or not of `suffixes`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
@@ -190,7 +190,7 @@ def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = (
 
 
 def require_file(path: Name, what: str = "") -> None:
-    """Raise FedreproError, "cannot `what`" (as write x), if `path` is a folder, device or pipe."""
+    """Raise "cannot <what>: …" if `path` is a folder, device or pipe; default: "read <path>"."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -267,9 +267,9 @@ def write_table(
     provenance: Source,
     compact: bool = False,
 ) -> None:
-    """Write a table as parquet; metadata hold `kind`, such as metrics, and `provenance`.
+    """Write a table as parquet, with `kind`, such as metrics, and dict `provenance` as metadata.
 
-    `table` is a table, columns by name, or an iterator of tables of one schema, which become row
+    `table` is a table, a dict of columns, or an iterator of tables of one schema, which become row
     groups of an uncompressed file, perhaps larger than the memory. `compact` compresses more.
     """
     import pyarrow as pa

@@ -119,7 +119,7 @@ def module_of(file: str) -> str:
 
 
 def own_fault(error: BaseException) -> str:
-    """Return file, line and message of `error` if a file in a user's folder raised it; else ""."""
+    """Return file, line and message of `error` raised in a folder of loaded user files, or ""."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)

@@ -34,7 +34,7 @@ def _cut(text: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """Return the error that `name`, written in `where`, is not in `known`, names of a `what`."""
+    """Return the error "unknown <what> '<name>' in <where>"; it lists similar names of `known`."""
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -79,7 +79,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
-    """Return the FedreproError for an `error` of memory, file, disk or package; else None."""
+    """Return an error for users if memory, disk, a file or an optional package fails; else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:

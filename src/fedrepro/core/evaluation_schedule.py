@@ -21,7 +21,7 @@ class EvaluationSchedule:
     """The communication rounds after which a method is evaluated, and when its run ends early.
 
     every: rounds between evaluations; None for every round up to 50, then for growth by 2 %. until:
-    the test accuracy that ends a run. race: the rounds of successive halving, 0 without it.
+    the test accuracy that ends a run. race: rounds of a full run in successive halving, else 0.
     """
 
     every: int | None = 1
@@ -69,8 +69,8 @@ class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of `metric` over trials is best.
 
     split: the examples measured on. over: "end" of a run, "half", the mean over the second half of
-    the rounds that all settings ran, or "race", the last comparison of successive halving. need: a
-    name of the data that the rule uses, such as server_validation. words: the rule in a sentence.
+    the rounds that all settings ran, or "race", the last comparison of successive halving. need:
+    what it uses, a key of DISCLOSED, such as server_validation. words: the rule in a sentence.
     """
 
     name: str
@@ -109,7 +109,7 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return 1/8, 1/4 and 1/2 of `rounds`, rounded up: then the worse half stops; () for 0."""
+    """Return rounds after which half the settings stop: 1/8, 1/4, 1/2 of `rounds`; () for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 

@@ -21,7 +21,7 @@ from fedrepro.core.spec import Component, Spec
 class FieldName:
     """A name in the literature, such as FedProx, for our `method` with parameters set to `values`.
 
-    words: a description, such as an equation. training: values of parameters of local training.
+    words: its description, such as an equation. training: values by parameter of local training.
     """
 
     name: str
@@ -98,7 +98,7 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return the text of `method`, `training` and `tune`: fedavg+epochs~2;training+lr~0.1;tune."""
+    """Return a method, training values and fine-tuning as text: "fedavg;training+lr~0.1;tune"."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))

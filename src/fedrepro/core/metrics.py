@@ -150,7 +150,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` of a method in a trial; if fine-tuned, by `tune` on public sample `repetition`."""
+    """A metric's value in a trial. tune: a fine-tuning, if any; repetition: its sample's number."""
 
     trial: int
     method: Spec
@@ -173,7 +173,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measurements (`rows`) of one process in a scenario: data set, partition, model, …."""
+    """A job's measurements, `rows`, and `scenario`: Specs of its data set, partition, model, …."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -218,7 +218,7 @@ class Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return columns <kind>_name and <kind>_<parameter> by name, with a row for each of `specs`."""
+    """Return {"<kind>_name" or "<kind>_<parameter>": column}, a row per Spec; None gives nulls."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -34,7 +34,7 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    `what` is NAME or LINK of the paper, PICTURE, a figure of it, or PART, which part of it is run.
+    `what` is NAME, LINK, PICTURE (which exhibit is its figure) or PART (which part of it is run).
     """
     known = paper in paper_names()
     return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, "")) if known else ""
@@ -66,7 +66,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """List papers that have a file of `names`, or in the user's folder `own` a <paper><suffix>."""
+    """List papers with a file of `names` in their folder or a file <paper><suffix> in `own`."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -79,7 +79,7 @@ def exhibits_of(paper: str) -> Any:
 
 
 def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
-    """Return {paper: attribute `what`, as FORMS, of its `module`.py, as claim_forms.py, if any}."""
+    """Return {paper: attribute `what` of its <module>.py} for all papers that have such a file."""
     return {
         paper: getattr(importlib.import_module(f"{PAPERS}.{paper}.{module}"), what)
         for paper, folder in paper_names().items()
@@ -88,7 +88,7 @@ def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return pages on papers' results, relative to `root`, by <paper> or <paper>-<part>."""
+    """Return paths, relative to `root`, of papers' findings*.md by <paper> or <paper>-<part>."""
     found = (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md")
     pages = {path.parent.name + path.stem.removeprefix(FINDINGS): path for path in found}
     return {name: pages[name].relative_to(root) for name in sorted(pages)}

@@ -66,8 +66,8 @@ def versions() -> dict[str, str]:
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    `about` is the content of its json. Equal bytes need a CPU with selected kernels, and components
-    (methods, data sets, …) of the versions that the json records.
+    `about` is the content of its json file. Bytes are equal if it was computed on a CPU, by kernels
+    from `pin`, with the present versions of components (methods, data sets, …).
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -83,9 +83,9 @@ def same_bytes(about: Mapping[str, Any]) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
+    """Return a dict (keys ORIGIN) of code, versions, device and machine that this process uses.
 
-    arithmetic: how CPU kernels are selected. changed_to: the new hash of sources, if they changed.
+    Its `arithmetic` is active_mode(); if sources have changed, `changed_to` is their new hash.
     """
     if device.startswith("cuda"):  # its product has a name, and no number
         import torch
@@ -112,8 +112,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the keys of `origin` and more: those of `parts`, and descriptions of `specs`, the
-    file's components (data set, method, …). `inputs` are the provenances of files from which the
+    The result has the items of `origin`, `seed`, further items `parts`, and descriptions of
+    `specs`, the file's components (method, …). `inputs` are the provenances of files from which the
     new one was computed; the key `behind` lists their origins that differ from this process's.
     """
     own = origin(device)
@@ -130,12 +130,12 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return a component's version and its loaded file's hash, as a text."""
+    """Return "<version> <hash>" of a component: its version and the hash of its Python file."""
     return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return distinct origins (keys ORIGIN) of provenances `sources` and their inputs, sorted."""
+    """List distinct results of `origin` in provenances `sources` and in their inputs, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources

@@ -140,7 +140,7 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Load the class that `word` names, such as nets.py:Net; return its name as a model, or ""."""
+    """Register the class that `word` names, as nets.py:Net, as a model; return its name, or ""."""
     if not component_files.OF_CLASS.search(word):
         return ""
     component_files.add_files([word])
@@ -195,7 +195,7 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return model(shape, classes), of module `module`, that calls a user's class `made`."""
+    """Return a model function (shape, classes), of `module`, that calls a user's class `made`."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC

@@ -62,11 +62,11 @@ class Component:
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return how an error about this begins, after `where`: "a.yaml: method 'fedavg'"."""
+        """Return how an error on this component begins: "<where>: method 'fedavg'"."""
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the function; raise FedreproError if it fails or its result is not `expected`."""
+        """Call `fn`; raise FedreproError if it fails or its result is not of class `expected`."""
         try:
             with opened_files() as files:
                 result = self.fn(*args, **values)
@@ -84,7 +84,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], *folders: str) -> None:
-        """Raise if a user component that lacks `reads` read any of `files` outside `folders`."""
+        """Raise if a user component read `files` not in `folders` and has no checksum `reads`."""
         path = next((file for file in files if not opened_within(file, *folders)), "")
         own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
         if path and own and "reads" not in self.meta:
@@ -144,7 +144,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
-        """Return a Spec of settings: i has item i of each list in `values`; errors name `where`."""
+        """Return a Spec whose setting i takes item i of lists in `values`; errors name `where`."""
         lists = {k: v for k, v in values.items() if isinstance(v, list) and not self.params[k].many}
         if len(set(map(len, lists.values()))) != 1:
             raise FedreproError(

@@ -40,9 +40,9 @@ MARK = "fedrepro.kept"  # a dict with this key stands for an object that is not 
 def normalized(
     state: Mapping[Any, Any], before: Mapping[Any, Any] | None = None, place: str = "state"
 ) -> dict[str, Any]:
-    """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
+    """Return a method's state as saving and loading it would give it: copied, arrays contiguous.
 
-    Unchanged values are shared with `before`, the last round's result. Errors name `place`.
+    Values that the last round's result, `before`, has too are not copied. Errors name `place`.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))

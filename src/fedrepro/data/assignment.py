@@ -87,7 +87,10 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that all `draws` of partition `name` gave a client < `least` examples."""
+    """Return the error that each of `draws` draws gave a client fewer than `least` of `examples`.
+
+    It names partition `name` and rng.trial, and proposes fewer `clients` or a larger `alpha`.
+    """
     said = f"{draws} draws of trial {rng.trial} all left one of {clients} clients with fewer than"
     fix = f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
     return FedreproError(f"partition '{name}': {said} {least} of {examples} examples: {fix}")

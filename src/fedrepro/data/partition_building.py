@@ -36,8 +36,8 @@ class Holdout:
     """A kind of held-out examples: training data that a partition gives no client to train on.
 
     split: their name in files. need: the key that a method declares in `needs` to get them.
-    parameter: the partition's parameter that is their number. at: the value of the partition's
-    `validation_at` that chooses this kind, if any.
+    parameter: the partition's parameter that is their number. at: who holds them, the value of its
+    parameter `validation_at`; None for the public sample.
     """
 
     split: str
@@ -107,7 +107,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients, whose examples `made` generates; rows are numbered client by client."""
+    """Clients, often millions, whose examples generator `made` makes; rows are in client order."""
 
     made: ClientGenerator
     clients: int
@@ -179,8 +179,8 @@ def build_partition(
 
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
-    proportion to training examples, by class, or by natural group. The metadata has each trial's
-    `noise`. Clients of a `population`, which generates their examples, have no rows.
+    proportion to training examples, by class or natural group. Metadata `noise`: variances by
+    client in each trial, or None. Clients of a `population`, which makes examples, have no rows.
     """
     import pyarrow as pa
 
@@ -243,7 +243,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Read clients' examples in a trial from a partition's file; raise if it lacks the trial."""
+    """Return a trial's examples by client, read from the file `path` or those of `population`."""
     import pyarrow.compute as pc
 
     table = artifacts.read_table(path, KIND)
@@ -323,7 +323,7 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Return owners (M,) of `others`, dealt as `split` deals `examples`, by random `stream`."""
+    """Deal `others` as `split` does `examples`, by rng.stream(stream); return owners int32 (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -343,7 +343,7 @@ def _followers(
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Return the error that `who` needs held-out examples (`part`), but `partition` has none."""
+    """Return the error: `who` ("method 'x'") needs held-out `part`, but `partition` has none."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     said = f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside"
@@ -357,12 +357,12 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
-    """Return the error that `who` needs validation examples of clients, and <who_has> none."""
+    """Return the error: `who` ("tuning") needs validation examples, `who_has` ("x has") none."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error that `who` asks for `size` public examples and only `there` exist."""
+    """Return the error: `who` ("tune of trial 0") needs `size` public examples; `there` exist."""
     said = f"{size} public examples are asked for, and clients have {there} validation examples"
     return FedreproError(f"{who}: {said} together: lower its examples, or set more aside")

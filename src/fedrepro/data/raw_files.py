@@ -35,10 +35,10 @@ RULES = {
 class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    file: its name here, `resources/<name>/<file>`. form: `publisher`, or a word for a mirror's own
-    packing. checksum: `algorithm:digest`, empty if unknown. bytes: None if unknown. mirror: its
-    path inside a mirror folder, if not `<name>/<file>`. unpacked: the most bytes to which it may
-    unpack; None for a file that is used as it is.
+    file: its name here, `resources/<name>/<file>`. form: `publisher`, or a word for a mirror's
+    variant, such as `subset`. checksum: `algorithm:digest`, empty if unknown. bytes: None if
+    unknown. mirror: its path inside a mirror folder, if not `<name>/<file>`. unpacked: the most
+    bytes to which it may unpack; None for a file that is used as it is.
     """
 
     name: str
@@ -110,9 +110,9 @@ def largest_unpacked(name: str, path: Path) -> int:
 def fetch(
     rows: Sequence[FileRow], target: Path, mirror: Path | None, timeout: float = 30
 ) -> tuple[str, FileRow]:
-    """Download a raw file, whose forms are `rows`, to `target`; return its url and its row.
+    """Download a raw file, in any of its forms `rows`, to `target`; return its url and its row.
 
-    A fitting file that exists stays (url ""). The folder `mirror` is tried before the rows' urls.
+    A `target` that fits a row stays (url ""). The folder `mirror` is tried before the rows' urls.
     An attempt ends after `timeout` seconds without a byte.
     """
     if target_of(target).exists():

@@ -52,8 +52,8 @@ def _axis(board: Mapping[str, Any]) -> str:
 def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
     """Split a leaderboard's csv into a list of (starts, {data set: rows}, rows of ranked methods).
 
-    `starts` says whether clients began from equal weights. Ranked rows are of the last data set,
-    "all" if there; bounds (class reference) and methods without a score have no rank.
+    `starts` says whether clients began from equal weights. Ranked rows are of the last data set
+    ("all" if there), one a method; bounds (class column "reference") and nan scores are left out.
     """
     families = []
     for starts, rows in table.groupby("starts", sort=False):
@@ -65,7 +65,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores, 95 % intervals, groups and ranks by data set; arguments as in `pictures`."""
+    """Draw scores by data set, ranks and groups of similar methods; arguments as in `pictures`."""
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -138,7 +138,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores against bytes that clients send, and the frontier; arguments as in `pictures`."""
+    """Draw scores against bytes from clients, and the Pareto front; arguments as in `pictures`."""
     from matplotlib.lines import Line2D
 
     families = _families(table)

@@ -103,7 +103,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: its line} from `rows` of the csv; column x has the positions."""
+    """Return {method's label: its line} from csv `rows` of one metric; column x has positions."""
     groups = {str(label): line_of(own) for label, own in rows.groupby("method")}
     return {m.label: groups[m.label] for m in exhibit.measures if m.label in groups}
 
@@ -263,9 +263,9 @@ def sheet(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return (figure with headings and a legend, its axes in lists by [row][column]).
 
-    The legend has all methods in two rows or more, or `look`, styles by name. Lengths are inches:
-    `height` and `bottom` (space below the axes) for a legend of two rows, to which more rows add;
-    `foot` from the lower edge to the legend; `sides` for `grid_of`, which makes the axes.
+    `look` has the legend's styles by name; None means those of all methods, in two rows or more.
+    Lengths are inches: `foot` is below the legend; the figure's `height` and `bottom`, below the
+    axes, are for a legend of two rows, and adapt to others. `sides`: margins and gaps of `grid_of`.
     """
     from matplotlib.lines import Line2D
 

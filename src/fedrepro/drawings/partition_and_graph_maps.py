@@ -35,7 +35,8 @@ EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 class PartitionMap:
     """How a partition divides a data set among clients, in one trial.
 
-    counts: examples by client and class, int64 (J, K). noise: variances added, float (J,), or None.
+    counts: examples by client and class, int64 (J, K). noise: variance of the noise that is added
+    to each client's inputs, float (J,), or None.
     """
 
     title: str
@@ -57,7 +58,7 @@ class PartitionMap:
         )
 
     def order(self) -> np.ndarray:
-        """Return clients' indices from top to bottom, (J,): over 40 are sorted by main class."""
+        """Return clients' indices from the top, (J,): by number, or if over 40 by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
@@ -117,7 +118,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe edges, nodes' weights in the limit of averaging, and how slow averaging is."""
+        """Return sentences on edges, nodes' weights in the final average, and averaging speed."""
         weights, limit = self.weights, mixing.stationary(self.weights)
         edges = int((weights > 0).sum() - (np.diag(weights) > 0).sum())
         speeds = mixing.second_modulus(weights), mixing.mixing_sum(weights)
@@ -171,7 +172,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map of `members`, each client's indices into `prepared`; the rest is for titles."""
+    """Build the map of `members`, clients' indices into `prepared`; titles name other inputs."""
     counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
@@ -217,7 +218,7 @@ def _titled(shown: PartitionMap | GraphMap, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw shares in [0, 1] as coloured cells, with `written` numbers in them; return the cells."""
+    """Draw shares in [0, 1] as coloured cells, with numbers `written`; return matplotlib's mesh."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape

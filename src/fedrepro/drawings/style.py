@@ -184,7 +184,7 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the name of the method whose line style `method` uses: the original of a variant."""
+    """Return the name of the method that `method` is a variant of, else `method`, for its style."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -193,7 +193,7 @@ def _number(text: str) -> int:
 
 
 def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return a style of `spare`, or a mix of two, not in `taken`; a hash of `text` picks it."""
+    """Return a style not in `taken`: one of `spare` or parts of two; a hash of `text` picks it."""
     first, count = _number(text), len(spare)
     for turn, step in itertools.product(range(count), repeat=2):
         other = spare[(first + step + turn) % count]

@@ -37,7 +37,7 @@ class TextCell:
     """A cell of a table: a number with its spread, or a text in its place.
 
     below: smaller lines under the number. printed: the paper's value. verdict: how our number
-    compares with that value. best: whether best of its row or column. notes: of footnotes, from 1.
+    compares with it. best: whether best of its row or column. notes: numbers of its footnotes.
     """
 
     number: str
@@ -59,7 +59,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts; `heads` of columns go from the top, `corner` stands over the row heads."""
+    """A table of texts; `heads`: columns' headings, top first; `corner`: titles of row headings."""
 
     caption: str
     corner: tuple[str, ...]
@@ -116,7 +116,7 @@ NAMES = GREEK | {
 
 
 def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
-    """Return a table's layout from an exhibit's json `about`; of a figure the default layout."""
+    """Return a table's layout from `about`, an exhibit's json; for a figure, the default one."""
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
@@ -203,7 +203,7 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data sets, fixed parameters and trials (of times: the machine), from its json `about`.
+    It has data sets, fixed parameters and trials, or the machine if times are shown, from `about`.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}
@@ -227,7 +227,7 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: list[str]
 ) -> list[HeadValues]:
-    """Sort `places`, values of `keys`, without repeats: methods by `labels`, others as found."""
+    """Sort tuples of values of `keys`, once each: methods by `labels`, others as they come."""
     orders = [labels if key == METHOD else [p[at] for p in places] for at, key in enumerate(keys)]
     return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
@@ -243,7 +243,10 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 
 
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
-    """Return the text shown for a mean that is not finite, such as "> 400" (rounds) or "failed"."""
+    """Return the text for a csv row whose mean is nan or infinite; `numbers` is the whole csv.
+
+    It is "failed" or "–" for nan, "> 400" (the most rounds run) or "not reached" for infinity.
+    """
     if math.isnan(row["mean"]):
         return NONE if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
@@ -260,7 +263,11 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
-    """Return places in `found` of best numbers of a row or column, without ties and `bounds`."""
+    """Return the places in `found` whose number is the only best one of their row or column.
+
+    `found` has a csv row by place; `arranged.best` says whether "row", "column" or "none" counts;
+    `bounds` are labels of methods that do not compete.
+    """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()
@@ -289,7 +296,7 @@ def number_form(metric: str) -> Form:
 
 
 def number_text(form: Form, value: float, spread: float) -> str:
-    """Write a number with its spread, as "94.12 ± 0.30"; nan means none."""
+    """Write a number and its spread, each by `form`, as "94.12 ± 0.30"; no spread if it is nan."""
     return form(value) if pd.isna(spread) else f"{form(value)} ± {form(spread)}"
 
 

@@ -49,8 +49,8 @@ def network_like(clients: LocalModels) -> Network:
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Return a function prepare(clients, info, *, rng) that asks each client for statistics.
 
-    It returns a dict of arrays per client. `question` names a function in
-    `fisher_and_input_moments` of a client's own model and `options`, such as diagonal_fisher.
+    It returns one dict of arrays per client: the result of the function called `question` in
+    `fisher_and_input_moments`, such as diagonal_fisher, with `options` as keyword arguments.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Add to `made` (1, *shape) the tensors that it lacks: the clients' means by `share` (J,)."""
+    """Return merged tensors `made` (1, *shape), with clients' means by `share` (J,) for others."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -92,7 +92,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Set buffers (running statistics) of a merged torch module to the clients' mean by `share`."""
+    """Return the model `made`, a torch module's buffers averaged over clients by `share` (J,)."""
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -178,8 +178,8 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
     """Approximate the solution W, float64 (D, K), of sum_i p_i A_i W G_i = pull, to merge a layer.
 
-    The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all A_i, or all G_i, are equal;
-    FedLPA starts there. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K), `share` p (J,).
+    The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all A_i, or all G_i, are equal.
+    `inputs`: A (J, D, D); `errors`: G (J, K, K); `share`: p (J,); `pull`: sum_i p_i A_i W_i G_i.
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -190,9 +190,9 @@ def plain_descent(
 ) -> Array:
     """Run gradient descent for W on the mean of (applied(W) - pull)²; return the weights W.
 
-    `applied` is a symmetric linear map. `steps` steps of rate 1 from `start` are summed at once: W
-    = start + φ(applied) r, with r = pull - applied(start), φ(λ) = (1 - (1 - c λ²)^steps) / λ and c
-    = 2 / entries of W, by Lanczos' method with up to `basis` vectors.
+    `applied` is a symmetric linear map, `pull` the result to reach, of W's shape. All `steps` steps
+    of rate 1 are summed at once: W = start + φ(applied) r, with r = pull - applied(start), φ(λ) =
+    (1 - (1 - c λ²)^steps) / λ and c = 2 / W.size, by Lanczos' method with at most `basis` vectors.
     """
     import scipy.linalg
 
@@ -293,12 +293,12 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return a merged network's units by hidden layer: `units`, or if None the largest client's."""
+    """Return a merged network's units by hidden layer: `units`, or if None the layer's largest."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Return whether each hidden layer, over all clients, has `units` units (None: always True)."""
+    """Return whether all clients together have `units` units in each hidden layer (None: True)."""
     each = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -48,10 +48,10 @@ from fedrepro.networks.layout_and_buffers import Convolutions, Images
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy the image `source`, (C, H, W) flat, into input `b` of the first layer, in room.images.
+    """Copy an image, (C, H, W) flat, as (H, W, C) to room.images, as the first layer's input `b`.
 
-    It becomes (H, W, C) inside zeros. `scale` is (divisor of pixels, 1 / divisor), `move` (whether
-    to mirror, row, column of the image at which the crop begins); pixels outside are zero.
+    `scale` is (divisor of the stored pixels `source`, 1 / divisor), `move` (whether to mirror, row,
+    column of the image at which the crop begins); pixels outside are zero.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -106,9 +106,9 @@ def gives(c: Array) -> int:
 
 @inner
 def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write room.out, a layer's linear output, after ReLU and any 2×2 max pooling to x[to:].
+    """Write ReLU of a layer's linear outputs, room.out, after any 2×2 max pooling, to x[to:].
 
-    `c` is its row of convs.layers. Positions of the maxima go to room.chosen[noted:].
+    `c`: the layer's row of convs.layers. The maxima's places in windows go to room.chosen[noted:].
     """
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     if c[f.POOLED]:
@@ -159,9 +159,9 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernels' gradients from `gradient` to room.turned, or if `back` from there.
+    """Transpose kernel gradients from `gradient` into room.turned, or with `back` the other way.
 
-    This is for layers marked f.LISTED, whose nonzero errors are listed.
+    This is for layers (f.LISTED) that list the nonzero gradients by their outputs, to save work.
     """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
@@ -177,10 +177,10 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List a pooled layer's nonzero gradients, by outputs before ReLU and pooling, in room.errors.
+    """List the nonzero loss gradients by a pooled layer's linear outputs, in room.errors.
 
-    `c` is the layer's row of convs.layers. Gradients by its pooled outputs are in room.lower, the
-    positions of maxima in room.chosen[noted:].
+    `c` is the layer's row of convs.layers. room.lower has the gradients by its pooled outputs,
+    room.chosen[noted:] the places of the maxima in their windows.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -214,9 +214,9 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add a kernel's gradient, transposed, to room.turned, and its bias's to `gradient`.
+    """Add an example's kernel gradient, transposed, to room.turned, its bias's to `gradient`.
 
-    `c` is the layer's row of convs.layers, room.images[image:] are its inputs, room.errors errors.
+    `c`: the layer's row of convs.layers; its input is room.images[image:], its errors room.errors.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -231,10 +231,10 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
+    """Copy the kernels of all layers but the first to room.flipped, arranged for backpropagation.
 
-    Kernels of layers marked f.ADDED or f.LISTED are transposed, (channels, k · k · input channels),
-    others turned by 180°, (k · k · channels, input channels).
+    Kernels (k, k, inputs, channels) become (k · k, channels, inputs), rotated by 180°, or, where
+    layers sum windows (f.ADDED) or list errors (f.LISTED), (channels, k · k, inputs).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -254,7 +254,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy an example's gradients by the last outputs, errors[first::step], to room.lower."""
+    """Copy an example's gradients by top layer outputs, errors[first::step], to room.lower."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[f.CHANNELS], row_of(top[f.CHANNELS])
     for place in range(gives(top) // stride):
@@ -299,8 +299,8 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    `c` is the layer's row of convs.layers. Its inputs begin at room.images[image], the loss's
-    gradients by its outputs at room.upper[c[f.INSIDE]].
+    `c` is the layer's row of convs.layers; its column f.INSIDE says where in room.upper the loss's
+    gradients by the layer's outputs begin. The inputs begin at room.images[image].
     """
     stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
@@ -334,7 +334,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, `c` its row of convs.layers, to room.lower.
 
     Gradients by its outputs are listed in room.errors if c[f.LISTED], else in room.upper. If
-    c[f.ADDED], they are summed over the windows of an input, in a fixed order.
+    c[f.ADDED], an input's gradient is the sum over the windows that contain it, in a fixed order.
     """
     stride, low, k = row_of(c[f.CHANNELS]), row_of(c[f.BELOW]), c[f.KERNEL]
     if c[f.LISTED]:
@@ -364,7 +364,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate room.errors (lists) through layer c, a row of convs.layers, to room.lower."""
+    """Backpropagate room.errors, a list, through layer `c` (row of convs.layers) to room.lower."""
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])
     last, low = c[f.KERNEL] - 1, row_of(c[f.BELOW])
@@ -420,11 +420,11 @@ def add_errors(
 ) -> None:  # fmt: skip
     """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
 
-    `errors` (N, H · W · C) are gradients by the last outputs x, which `predict` has left with
-    `room`; g are gradients by a layer's outputs before ReLU, at one position. If `squares` is
-    empty, g gᵀ is summed in `factors`, float64: for layer l a matrix (channels, channels), rows
-    padded, from starts[l]. Else each example's squared gradients by kernels and biases are summed
-    in `squares`, float64. `weights` is a flat model, `scratch` work space as large as the sums.
+    `errors` (N, H · W · C) are gradients by the last outputs `x`, which `predict` left with `room`;
+    g (channels,) those by a layer's outputs before ReLU at one position. If `squares` is empty, g
+    gᵀ is added to `factors`, flat float64: (channels, padded channels) from starts[l] for layer l.
+    Else squared gradients of each example by kernels and biases are added to `squares`, float64, in
+    the order of `weights`, a flat model. `scratch` is work space as large as the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)

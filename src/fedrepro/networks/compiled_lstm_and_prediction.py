@@ -57,9 +57,9 @@ class LstmBuffers(NamedTuple):
     """Flat work buffers of compiled LSTM layers, for T time steps, B examples and L layers.
 
     codes: letters as numbers, int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B,
-    4 units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed
-    weight matrix; above and cell: the loss's gradients by states (T, B, units) and cells (B,
-    units). zeros: 0s. asked: letters to predict, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
+    4 units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: transposed
+    weights; above, cell: the loss's gradients by a layer's states (T, B, units), cells (B, units);
+    zeros: 0s to add to. asked: letters to predict, int64 (T, B); numbers: their indices from 0.
     """
 
     codes: Array
@@ -236,7 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Turn gates at time t of `rows` examples into gradients; `layer` is the layer's first row."""
+    """Turn gates at time `t` (room.gates, row layer + t · rows) into pre-activation gradients."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):
@@ -299,9 +299,9 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
-    `body` and `room` are from `body_of`, `weights` is flat; `rows` examples are computed at a time.
-    `out`, flat with PAD more numbers, gets the outputs, (N, units). If all T letters of a text
-    window have predictions, a batch of B examples gives (T, B, units).
+    `body`, `room`: layout and buffers from `body_of`; `weights`: a flat model; `rows`: how many
+    examples to compute at a time. `out`, flat with PAD spare numbers, gets the outputs, (N, units),
+    or if all T letters of texts have predictions, (T, B, units) for each batch of B examples.
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

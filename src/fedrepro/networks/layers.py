@@ -29,8 +29,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape, and its role, by which it is initialised.
 
-    role: weight, bias, table (embeddings of letters) or spread (of a weight's posterior, whose
-    initial value is `start`). fan_in: number of inputs of each output.
+    role: weight, bias, table (embeddings of letters) or spread (of a random weight, before
+    softplus; `start` is its initial value). fan_in: number of inputs of each output.
     """
 
     shape: Shape
@@ -40,7 +40,7 @@ class Parameter:
 
 
 class Noise(Protocol):
-    """A source of random numbers for a training step of A models; each model draws its own."""
+    """A source of dropout masks and seeds for a training step of A models, drawn for each model."""
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
@@ -51,7 +51,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Pooled:
-    """Positions of maxima: argmax (A, B, C, H', W'), indices in flat maps of `size` (H, W)."""
+    """The argmax of 2×2 max pooling, (A, B, C, H // 2, W // 2), in flat maps of `size` (H, W)."""
 
     argmax: torch.Tensor
     size: Shape
@@ -61,11 +61,11 @@ class Pooled:
 class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
-    convolution: of many models, in one call or for GPUs as products. noise: source of random
-    numbers in training; None in prediction. keep: whether to record `activations` (the input, the
-    output of each non-linearity after its pooling, the logits) and `pooled` (the pooling before
-    each activation, or None). chosen: the latest pooling, not yet recorded. rows: the number of
-    examples of each model without padding, if this would change running statistics; else empty.
+    convolution: "grouped" is one call for all models, "unfolded" matrix products, for GPUs. noise:
+    source of random numbers in training; None in prediction. keep: whether to record `activations`
+    (the input, the output of each non-linearity after its pooling, the logits) and `pooled` (the
+    pooling before each activation, or None). chosen: the latest pooling, not yet recorded. rows:
+    each model's number of examples without padding, where running statistics need it, or empty.
     """
 
     convolution: Convolution = "grouped"

@@ -108,9 +108,9 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    `shapes` are those of the tensors, by name. Rows of a tensor are padded to whole vector
-    registers. `turned` has {name: (shape, order of the axes in memory)} of tensors whose axes are
-    reordered; this shape may split an axis of length a · b into two, a and b.
+    `shapes` are the tensors' shapes, by name. Rows of a tensor are padded to whole vector
+    registers. `turned` has reordered tensors: {name: (shape, order)}; axis k in memory is axis
+    order[k] of the tensor reshaped to `shape`, which may split an axis a · b into a and b.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], turned: Turned) -> None:
@@ -171,7 +171,7 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return (Convolutions, Images) or (Recurrent, LstmBuffers): the memory layout, and buffers.
 
-    Buffers of `dtype` hold `rows` examples; `offsets` and `matched` are as in `convolutions_of`.
+    Buffers hold `rows` examples; `offsets`: where tensors begin; `matched` adds one for matching.
     """
     if parts.convolutions:
         return convolutions_of(parts, offsets, rows, dtype, matched)
@@ -240,9 +240,9 @@ class Convolutions(NamedTuple):
     """The memory layout of a network's convolutions, for compiled code.
 
     layers: int64 (L, 26), a row for each layer, whose columns HEIGHT, WIDTH, … are sizes and
-    offsets. lists: int64, offsets of kernel windows and of outputs. image: (channels, height,
-    width, zeros around) of an input. by, sparse: addresses of the compiled matrix products, with
-    all numbers and with nonzero gradients alone (0 if no layer uses that).
+    offsets, some of these in lists. lists: int64, offsets of windows and outputs in buffers. image:
+    (channels, height, width, zeros around) of an input. by, sparse: machine addresses of matrix
+    products, with all numbers and with lists of nonzero gradients (0 if no layer has these).
     """
 
     layers: Array
@@ -256,10 +256,10 @@ class Convolutions(NamedTuple):
 class ErrorLists(NamedTuple):
     """The nonzero gradients by a pooled convolution's outputs, for one example, sorted in two ways.
 
-    By output position (row by row): amounts, the gradients; channels, that of each; which, where
-    this channel's kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,),
-    the index of each position's first gradient. By channel: own, the gradients; seats, where the
-    window of each begins in an image; starts, ends: each channel's. counts, buckets: for sorting.
+    By output position: amounts, the gradients; channels, that of each; which, where this channel's
+    kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,), the index of
+    each position's first gradient. By channel: own, the gradients; seats, where the window of each
+    begins in an image; starts, ends: a channel's range. counts, buckets: to sort by position.
     """
 
     amounts: Array
@@ -277,11 +277,11 @@ class ErrorLists(NamedTuple):
 class Images(NamedTuple):
     """Flat work buffers of compiled convolutions, for several examples.
 
-    images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
-    pooling chose; extra: what is added to gradients by layers' outputs, or empty. For one example:
-    out, a layer's outputs before pooling; lower and upper, the loss's gradients by the outputs
-    after and before pooling; errors, the nonzero ones before it; image, gradients by a layer's
-    inputs, zeros around. flipped: turned kernels; turned: gradients of kernels. zeros, one: 0s, 1.
+    images: inputs of all layers and examples, with zeros around; chosen: places of maxima in pooled
+    windows; extra: matching's gradients by outputs, or empty. For one example: out, a layer's
+    outputs before pooling; lower, upper: the loss's gradients by outputs after and before pooling;
+    errors, the nonzero ones before it; image, gradients by a layer's inputs, zeros around. flipped:
+    kernels arranged for backpropagation; turned: kernel gradients, transposed. zeros, one: 0s, 1.
     """
 
     images: Array

@@ -65,7 +65,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return (layer, input shape, names of tensors as {"weight": "weight0"}) of each layer."""
+        """Return (layer, input shape, {own tensor name: name in the model}) of each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -77,7 +77,7 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer with its tensors' names, as evaluated: ReLU after max pooling."""
+        """Return (layer, its tensors' names) in order of evaluation: max pooling before ReLU."""
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
             if isinstance(pairs[i][0], Relu) and isinstance(pairs[i + 1][0], MaxPool):
@@ -133,7 +133,7 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Arrays) -> int | None:
-        """Count hidden units of m networks in all, (m, *shape); None unless fully connected."""
+        """Sum the hidden units of m networks, tensors (m, *shape); None if not fully connected."""
         if self.kind not in ("dense", "variational"):
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
@@ -249,7 +249,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: Sequence[int], bias: bool = True) -> Spec:
-    """Return the configured model of a fully connected network with hidden widths `hidden`."""
+    """Return the Spec (model and its parameters) of a fully connected network, widths `hidden`."""
     if not hidden:
         return components("model")["logistic"].spec()
     return components("model")["mlp"].spec({"hidden": list(hidden), "bias": bias})

@@ -38,7 +38,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Build a network, cached by model and by `component`, which changes when its file does."""
+    """Build a model's network; cached until its registered `component` changes with its file."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 
@@ -149,7 +149,7 @@ def joint_logits(network: Network, tensors: Arrays, examples: Scaled) -> np.ndar
 
 
 def gated(network: Network, tensors: Arrays, gate: Arrays, examples: Scaled) -> torch.Tensor:
-    """Return scores (N, K) of `gate`, as in `gated_logits`, on m networks' logits, (m, *shape)."""
+    """Return a gate network's scores (N, K) on the logits of m networks, `tensors` (m, *shape)."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

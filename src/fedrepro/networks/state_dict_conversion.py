@@ -105,7 +105,7 @@ def stack(
 
 
 def _padded(arrays: Sequence[Any]) -> np.ndarray:
-    """Stack arrays, smaller ones padded with zeros: weights of units that change no prediction."""
+    """Stack arrays, padding smaller ones with zeros, which add hidden units without any effect."""
     most = np.max([array.shape for array in arrays], axis=0)
     more = [most - array.shape for array in arrays]
     return np.stack([np.pad(v, [(0, n) for n in m]) for v, m in zip(arrays, more, strict=True)])
@@ -179,7 +179,7 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert `value`, `key` of the state dict `where`, to float32; raise unless finite floats."""
+    """Convert `value` to float32, or raise with its `key` and its state dict's name, `where`."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float().numpy() if value.is_floating_point() else value.numpy()
@@ -199,7 +199,7 @@ Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out,
 
 
 def _layers(state: Any, where: str) -> Layers:
-    """Return a state dict's fully connected layers, in its order; errors call it `where`."""
+    """Read layers {name: {"weight": (out, in), "bias": (out,)}}; errors call the dict `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     found: Layers = {}
@@ -249,8 +249,8 @@ def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
 class StoredTensor(NamedTuple):
     """A value in state dicts of a user's PyTorch module: a model's tensor `name`, or `fixed`.
 
-    Keys of tied weights have one name. dtype: of a buffer, as parameters are float32. fixed: a
-    buffer that is equal at all clients and that training does not change, so that models lack it.
+    Tied weights, one tensor under several keys, have one name. dtype: of a buffer, else None,
+    float32. fixed: a buffer equal at all clients that training does not change; models lack it.
     """
 
     name: str
@@ -328,7 +328,7 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
 
 
 def _fault(state: StateDict, module: torch.nn.Module) -> str:
-    """Return a reason why a module would not load a state dict; "" if it would."""
+    """Describe the first key of wrong shape, missing or unknown to `module`; "" if none is."""
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
     for key, shape in shapes.items():
         if tuple(getattr(state.get(key), "shape", (-1,))) != shape:

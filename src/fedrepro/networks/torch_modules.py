@@ -38,9 +38,9 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
     """Return a decorator that registers a maker of a `torch.nn.Module` as the model `name`.
 
-    The maker is called with `shape`, that of one example, (channels, height, width) for an image,
-    and `classes`; keyword-only arguments annotated with an `Arg` can be set where the model is
-    chosen. The module maps (B, *shape) to logits (B, classes). Raise `version` when results change.
+    The maker gets `shape`, that of one example, such as (C, H, W), and the number of `classes`;
+    keyword-only arguments annotated by an `Arg` are its parameters. It returns a module that maps
+    (B, *shape) to logits (B, classes). `title` is printed. Raise `version` when results change.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
@@ -72,7 +72,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True)
 class OwnModule(Plain):
-    """The only layer of a `ModuleNetwork`; its submodules output `held` numbers for an example."""
+    """The only layer of a `ModuleNetwork`; `held` counts its submodules' outputs for an example."""
 
     classes: int
     held: int
@@ -85,10 +85,10 @@ class OwnModule(Plain):
 class ModuleNetwork(Network):
     """A network that is one `torch.nn.Module`, with sizes measured on a few examples.
 
-    model: makes new, initialised modules. module: holds the buffers that all models share.
-    draws: whether training is random, or differs from prediction, as with dropout. moving: buffers
-    that training changes, such as BatchNorm's running statistics. varying: other buffers that
-    differ between models; all these are tensors of a model.
+    model: makes new, initialised modules. module: holds the buffers that all models share. draws:
+    whether training is random, or differs from prediction, as with dropout. moving: buffers that
+    training changes, such as BatchNorm's running statistics; varying: others that differ between
+    models. Models have both sorts among their tensors.
     """
 
     model: Spec = field(kw_only=True)

@@ -53,12 +53,12 @@ Sources = Mapping[Run, Sequence[Mapping[str, Any]]]  # provenance of the metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command for file `key` (paper/name) + `suffix` at a `scale`, as "quick"."""
+    """Return the snakemake command that makes file `key` (paper/name) + `suffix` at a `scale`."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
-    """Return the content of an exhibit's json; `sources` has the provenance of each run's files."""
+    """Return an exhibit's json content, by `plan` and `sources`, {run: provenance of its files}."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan),
@@ -70,7 +70,7 @@ def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str
 
 
 def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
-    """Return the json of an exhibit without results: title, methods, settings, versions, …."""
+    """Return the part of an exhibit's json that needs no results: title, methods, versions, …."""
     settings, file = exhibit.settings, plan.files[exhibit.paper]
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -101,7 +101,7 @@ def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
 
 
 def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[str, Any]]:
-    """Return a dict per data set: title, licence, checksum by `sources`, note on a stand-in, …."""
+    """Return a dict per data set of the runs `sources`: title, licence, sha256, stand-in, …."""
     entries: dict[Spec, dict[str, Any]] = {}
     trained = ((run.scenario, own) for run, own in sources.items() if run.scenario)
     for spec, source in ((scenario.dataset, one) for scenario, own in trained for one in own):
@@ -132,7 +132,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a note if `dataset` is not the one of scale "paper" in the paper's `file`, else ""."""
+    """Return a note if `dataset` replaces the one that `file` has for scale "paper", else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
@@ -148,7 +148,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Return {kind, as "dataset": {"name": names at all points, "values": {parameter: values}}}."""
+    """Return {kind, as "dataset": {"name": names, "values": {parameter: values}}}, as texts."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         specs = [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]
@@ -182,7 +182,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return {kind: components used, with version and parameters} by provenances `sources`."""
+    """Return {kind: [component used, with version and parameters]} by the runs' provenances."""
     by_kind: dict[str, set[str]] = {}
     for listing in (source["resolved"] for source in sources if "resolved" in source):
         for kind, resolved in listing.items():
@@ -239,7 +239,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Read the results of the figure or table, with measured times as further rows, if any."""
+        """Read the csv of results, and append the csv of measured times as rows, if it exists."""
         times = [self.table(TIMES)] if TIMES in self.suffixes else []
         return pd.concat([self.table(".csv"), *times], ignore_index=True)
 

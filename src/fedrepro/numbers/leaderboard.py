@@ -52,7 +52,7 @@ ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A scenario of a leaderboard: a data set, a partition (`case`) and a number of clients.
+    """A scenario of a leaderboard: data set, partition (`case`, as "Dirichlet 0.1"), clients.
 
     starts: "one start" if clients trained from equal initial weights, else "different starts".
     exhibit: the name of the table with its results.
@@ -72,9 +72,10 @@ class BoardScenario:
 class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy: on test examples, (T,) over trials. setting: the selected parameter values, of `tried`
-    combinations. costs: {metric: number}. in_each_trial: accuracy, (T,), if each trial selects its
-    own values. ends: per selected combination {parameter: (is the least tried, is the largest)}.
+    accuracy: on test examples, (T,) over trials. setting: the selected parameter values as text;
+    tried: how many combinations were compared. costs: {metric: number}. in_each_trial: accuracy,
+    (T,), if each trial selects its own values. ends: for each selected combination {numeric
+    parameter: (whether its value is the lowest tried, whether it is the highest)}.
     """
 
     accuracy: np.ndarray
@@ -104,7 +105,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """Results of a leaderboard: {scenario: {label: result}}, and `methods` by (`starts`, label)."""
+    """Results of a leaderboard by scenario, then label; methods by (scenario's `starts`, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -132,7 +133,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Stack `scores`, (scenarios, trials), or means if `data` is ALL, (data sets, trials)."""
+        """Stack `scores`, (scenarios, trials); for `data` ALL, average to (data sets, trials)."""
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -213,7 +214,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield (scenario, {label: result}) of a table; with `each_trial`, settings vary by trial."""
+    """Yield (scenario, {label: result}) of a table; `each_trial`: settings selected per trial."""
     about, tried = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(tried) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -327,7 +328,7 @@ def _class_rows(
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return `rows` of results `ground` as a data frame: method, score, ranks, tests, costs, …."""
+    """Return `rows` as a data frame: score, ranks and tests of methods, and costs from `ground`."""
     return _whose(pd.DataFrame([_row(ground, row) for row in rows]))
 
 
@@ -388,7 +389,7 @@ def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, flo
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
-    """Return {name: a method's cost} in one scenario, with selecting parameters in `…_with_choice`.
+    """Return {cost: number} of a method in `scene`; `…_with_choice` includes parameter selection.
 
     Bytes are in units of one upload of all clients' models. To select, the server sends each
     candidate's model (an ensemble's networks once) to all clients, and gets accuracies in one more
@@ -421,7 +422,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
 
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a data frame of results `ground`: a row per scenario or all, method and metric."""
+    """Return metrics of the methods in `rows`, a row per scenario (or "all"), method and metric."""
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
 
@@ -455,7 +456,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return mean seconds of a trial over scenarios: two rows per method, server's and clients'."""
+    """Return a data frame of mean seconds over scenarios, for server and clients of each method."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

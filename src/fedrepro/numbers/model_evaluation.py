@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network averages: over `samples` draws of weights by random key `place`."""
+    """How a variational network averages: over `samples` weights drawn by random key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -45,7 +45,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Mark right predictions, bool (examples, predictions of each); NaN if not `model.finite`."""
+    """Mark right predictions, bool (N, P), P per example; NaN, (N, 1), if not `model.finite`."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -62,7 +62,7 @@ def _asked(network: Network, split: EvaluationSplit, scores: torch.Tensor) -> np
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return scores of K classes, (N * predictions per example, K), for N examples.
+    """Return scores of K classes, (N * P, K), for P predictions (as of characters) per example.
 
     They are probabilities; shares of votes if `model.ties`; logits if `model.gate` weighs several
     networks by example. With `draws`, a variational network averages over draws of its weights.
@@ -89,7 +89,7 @@ def class_scores(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Return a global model's final metrics: accuracy on each of `splits`, sizes, the method's own.
+    """Return a model's final metrics: accuracy on each of `splits`, size, and `model.diagnostics`.
 
     With `draws` a variational network has a further accuracy, with mean weights. Accuracy on
     validation examples of clients leaves out the ones that the method was fitted to.
@@ -135,7 +135,7 @@ def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Count parameters, hidden units and forward passes (`samples` if variational) of a model."""
+    """Count parameters, units, forward passes (`samples` if variational) on inputs of `split`."""
     network = network_of(model.model, split.shape, split.classes)
     widths = model.widths
     units = network.hidden_units(model.tensors) if widths is None else sum(map(sum, widths))
@@ -222,7 +222,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (node, "weight", "mean" or "spread") of a value that is not finite, or None."""
+    """Return (node index, "weight", "mean" or "spread") of the first value not finite, or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

@@ -58,13 +58,13 @@ class Situation:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
+    """The methods recommended for somebody's clients, by the leaderboard's most similar scenarios.
 
-    board: the leaderboard's key. doublings: the `distance` of `scenarios` from the federation.
-    methods: a row per method, by name: of each class the best and all that no test separates from
-    it (column `chosen`), then other baselines of LINES. The columns are the leaderboard's, the mean
-    `score` with its 95 % interval (`low`, `high`), and `accuracies`, a mean per scenario. remark: a
-    sentence if no single model is shown to be above the best client, else "".
+    board: the leaderboard's key. scenarios: the names of these. doublings: their `distance` from
+    the federation. methods: a row per method, by name: of each class the best and all that no test
+    separates from it (column `chosen`), then baselines such as FedAvg. Columns are the
+    leaderboard's, the mean `score` with its 95 % interval (`low`, `high`), and `accuracies`, a mean
+    per scenario. remark: a sentence if no single model is shown to beat the best client, or "".
     """
 
     board: str
@@ -168,7 +168,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _by_method(rows: pd.DataFrame, near: pd.DataFrame, metric: str) -> dict[str, np.ndarray]:
-    """Return {method: `metric`, (S, T) over T trials} of methods in all S scenarios `near`."""
+    """Return {method: values of `metric`, (S, T)} with T trials in each of the S rows of `near`."""
     rows = rows[rows["metric"] == metric]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

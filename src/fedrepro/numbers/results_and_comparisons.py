@@ -100,7 +100,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return a figure's final values, with scenarios' components; raise if its csv is outdated."""
+    """Return a figure's final values, scenarios' components; raise if another config drew it."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     for row in final(files.table(".csv")).to_dict("records"):

@@ -29,8 +29,8 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
     """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are those of trials, the others those of jobs, if measured. Training is left out if one
-    of its tables `timings` is missing; if a table of another stage is missing, the result is {}.
+    Seconds are summed over trials; the others are of jobs (processes), if all jobs measured them.
+    Without one of its tables `timings`, training is left out; without another, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):
@@ -64,7 +64,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return measured seconds per round of the methods in a figure, as csv rows of `columns`.
+    """Return measured seconds per round of a figure's methods, as rows of its csv's `columns`.
 
     Rows of the metric `overhead` say how much longer rounds take than those of the figure's first
     method, in percent. `files` has the paths of each run's metrics.
@@ -117,7 +117,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read run times, a dict per row, next to the files `metrics`; raise if `needed` is missing."""
+    """Read run times next to files `metrics`, a dict per row; raise without column `needed`."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -63,7 +63,7 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 class Summary(NamedTuple):
-    """The tables `numbers` and `choice`, whose first columns are the swept parameters."""
+    """The csv tables of an exhibit: `numbers`, means over trials, and `choice`, all settings."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -86,7 +86,7 @@ def summarise(
 ) -> Summary:
     """Compute the tables of a figure or table from metrics of its runs.
 
-    `files` are the paths of these metrics; drawings may read other files in their folders. With
+    `files` are the paths of these metrics; some kinds of figure read other files next to them. With
     `allow_all_failed` a method may have failed with all parameter values; else that is an error.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
@@ -145,7 +145,7 @@ def summarise(
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield csv rows by round of a setting's metrics, without `left_out`; errors name `where`."""
+    """Yield csv rows of a setting by round and metric, over `trials`, without those `left_out`."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -201,7 +201,7 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
 
 
 class Candidate(NamedTuple):
-    """A setting's final metrics, `series`, and the number that selects it by trial, `criterion`."""
+    """A setting's final metrics, `series`, and in each trial the number compared, `criterion`."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -248,8 +248,8 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which `setting` is selected, in each trial; NaN in all if one failed.
 
-    `rows` are measurements in rounds, `series` final values, `choice` the rule. If both lack its
-    metric, FedreproError is raised, with `where` as the place.
+    `rows` are measurements in rounds, `series` final values by (metric, split). FedreproError, with
+    `where` as the place, is raised if they lack the metric that the rule `choice` names.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -277,7 +277,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings (`rows` of each) ran, diverged ones aside; or inf."""
+    """Return the last round that all settings (frames `rows`) ran, or inf; skip diverged ones."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]

@@ -28,7 +28,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics by trial, as means over the public samples of any fine-tuning."""
+    """Return metrics by trial, as means over samples of public data that models were tuned on."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -45,7 +45,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep metrics of one `node` of a graph, counted from 1, or for None those of all together.
 
-    Metrics of split `belief`, "before" or "after" averaging with neighbours, become split "test".
+    `belief` picks the split "before" or "after" averaging with neighbours, and renames it "test".
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -143,9 +143,9 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` has, by such a method's label, the other one to compare with; `leading` are columns of
-    parameters. The paired mean is the other's final mean over all its trials plus the mean
-    difference in shared trials, so that easy trials favour neither.
+    `pairs` maps the label of such a method to the method to compare it with; `leading` are columns
+    of parameters. The paired mean is the final mean of that other method over all its trials, plus
+    the mean of own minus other value in shared trials, so that easy trials favour neither.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -189,7 +189,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return csv rows with `paired_mean` as mean, and the sd over clients as sd, where given."""
+    """Return csv rows with `paired_mean` as mean and the sd over clients as sd, where not empty."""
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

@@ -98,7 +98,7 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 
 
 class Board(Strict):
-    """A leaderboard: if its version is 1, all tables of its file named 1-…, such as 1-mnist.
+    """A version of a leaderboard, such as 1: all tables of its file with names like 1-mnist.
 
     Data, models, training, trials and rules of selection are fixed, so that results compare.
     """

@@ -72,9 +72,9 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv needs rows of single rounds. of_rounds: costs that these rows keep,
-    such as "bytes_up". shows_pairs: whether methods may have fewer trials than others. suffix: the
-    ending of the file that people look at.
+    by_rounds: whether the csv needs rows after single rounds. of_rounds: metrics of cost in those
+    rows, such as "bytes_up". shows_pairs: whether it can show methods that have fewer trials than
+    others. suffix: the ending of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -100,10 +100,10 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Return {(metric, split): a number per trial}, read from files next to a run's `metrics`.
+        """Return {(metric, split): a number per trial} that only this drawing needs; by default {}.
 
-        `setting` names the rows of `measure` in these files; the first `trials` trials count, and
-        errors name `where`, the exhibit with values of its swept parameters.
+        A subclass reads them from files next to a run's `metrics`: rows of `measure` that have the
+        text `setting`, in the first `trials` trials. Errors name `where`, an exhibit at one point.
         """
         return {}
 
@@ -138,7 +138,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons, as sentences, why a figure cannot have a curve per method over a parameter."""
+    """Yield sentences on why a figure cannot have one line per method over a swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
@@ -167,7 +167,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method that shows every value of a parameter, as tables can."""
+    """Yield a sentence for each method with parameters in `show`, which a curve cannot show."""
     for measure in shown.measures:
         if measure.show:
             yield (

@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """Label of a method with which one of fewer trials is compared, and a sentence on both."""
+    """Method with which one of fewer trials is compared: its label, and a sentence for captions."""
 
     beside: str
     sentence: str  # for captions
@@ -75,8 +75,8 @@ class Pair:
 class Exhibit:
     """A figure or table of a paper, planned at one scale: what to compute, and how to show it.
 
-    measures: the methods of all points of the sweep, one per label; another point may have another
-    method under that label. points: the values of the swept parameters, each with its methods.
+    measures: one method per label; at some points of the sweep the label may stand for another
+    method. points: the values of the swept parameters, each with its own methods.
     """
 
     paper: str
@@ -105,7 +105,7 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """Return the methods' parameters that are columns of the csv: each value has a row."""
+        """List the methods' parameters in `show`: csv columns, with a row for each value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
@@ -128,7 +128,7 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """Return the caption, with added sentences on missing trials and spreads over clients."""
+        """Return the caption, and sentences on methods of fewer trials or spreads over clients."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         if over := [measure.label for measure in self.measures if measure.over_clients]:
             sentences.append(f"The spread of {' and '.join(over)} is over clients.")
@@ -283,7 +283,7 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if `measure` cannot run in `scenario`, which it turns into `changed`."""
+    """Raise FedreproError if `measure` cannot run in `changed`, its own version of `scenario`."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):

@@ -92,7 +92,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the rule that selects a setting by this metric and split; predefined if any."""
+        """Return the rule that selects by this metric and split: a predefined one, if it exists."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         same = [rule for rule in near if rule.metric == self.metric]
         if same and self.over == "end":

@@ -117,7 +117,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return {values of parameters in `show`: settings with these}; a rule selects one each."""
+        """Return {values of `show` parameters: settings with these, for a rule to select one}."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -129,12 +129,12 @@ class ExhibitMethod:
         return self.rule is not None and self.rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
+        """Return when to evaluate `group`; in successive halving, with the number of its rounds."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Return (method, training parameters) that list the values of all settings in `group`."""
+    """Return (method, training parameters) with lists of values, to run all of `group` at once."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
@@ -145,7 +145,7 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return a figure's methods, in its scenario `case` if any, fine-tuned with values `at`."""
+    """Return a figure's methods in its scenario `case`; `at` is {fine-tuning parameter: value}."""
     case_entry = settings.case(case)
     known = {key: None for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:
@@ -174,7 +174,7 @@ def exhibit_methods(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, case: Case, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build method `entry` with defaults of `settings` and `case`, fine-tuned with values `at`."""
+    """Build method `entry` with defaults of `settings`, `case`; `at`: {tuning parameter: value}."""
     known = components("method")
     found = method_called(entry.name, known)
     item, rule, listed = known[found.method], entry.choose, entry.settings
@@ -244,9 +244,9 @@ def _exhibit_method(
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule fits the sweep, or a parameter in `show` has no values.
+    """Raise FedreproError if no rule can select a setting, or a parameter in `show` has no values.
 
-    `listed` are the parameters in the settings that `measure` lists one by one: these may be shown.
+    `listed`: parameters in the configured list `settings`; these may be shown even if constant.
     """
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases

@@ -106,7 +106,7 @@ def _keys(job: Job) -> list[Key]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split `target`, a path or key, into (scale, exhibit's key); else `scale`, None for all."""
+    """Split `target`, a path or key, into (its scale or `scale`, exhibit's key or None for all)."""
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]
@@ -125,9 +125,9 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Estimate how many examples all rounds train on, with `clients` of `held` examples each.
+    """Estimate on how many examples all rounds train; each of `clients` clients holds `held`.
 
-    In a round a client takes the minibatches that `method` sets, or else trains for epochs.
+    In a round a client takes as many minibatches as a parameter of `method` says, else its epochs.
     """
     values: Any = method.values
     listed = [

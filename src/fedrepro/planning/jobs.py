@@ -35,7 +35,7 @@ def log_path(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """List the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
+    """List the folders of a text: x-trials-0-3:2, in twos, is x-trials-0-1 and x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -51,7 +51,7 @@ def cut(block: range, size: int) -> list[range]:
 
 
 def block_name(kind: str, block: range) -> str:
-    """Return a folder name's end: -trials-0-9, or of `kind` "clients" and one client -clients-3."""
+    """Return the end of a folder's name for a block of `kind`: -trials-0-9, or of one -trials-3."""
     return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
@@ -131,7 +131,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the name of `setting`, a `Setting` of exhibit_methods.py, in files of metrics."""
+        """Return the text for `setting` (a `Setting`) in the column setting of metrics files."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 

@@ -203,7 +203,7 @@ class Plan:
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int, run: Run | None = None) -> list[range]:
-        """Return ranges, a file each, that cover the first `trials` trials of a run, maybe more."""
+        """Return ranges of trials, a job each, to `trials` or more; a `run` in halving has one."""
         # in successive halving the mean over all trials decides what stops
         size = trials if run and run.is_race else self.trials_per_job
         return [range(at, at + size) for at in range(0, trials, size)]
@@ -220,7 +220,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Return all result folders that a figure needs, as texts that `folders_of` expands."""
+        """List all result folders that a figure needs, shortened; `folders_of` gives the paths."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks(trials, run)
@@ -290,7 +290,7 @@ class Plan:
         return given
 
     def base(self, what: Any, stage: str) -> str:
-        """Return results/<scale>/<stage>/<name> of `what`, a run, scenario or components."""
+        """Return results/<scale>/<stage>/<name> for `what`: a run, scenario or tuple of Specs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

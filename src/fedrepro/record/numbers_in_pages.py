@@ -61,7 +61,7 @@ Table = Mapping[str, Sequence[Cells]]  # by metric, "" in a file without metrics
 
 @dataclass(frozen=True)
 class RecordQuery:
-    """A link in a page: its text with numbers, its csv below reports/record, and which numbers."""
+    """A link in a page: text with numbers, csv below reports/record, question ("A at n=5")."""
 
     text: str
     file: str
@@ -99,7 +99,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a table's `line`: a link in its column's head, of `heads`, asks for the number."""
+    """Fill numbers into a table's `line`; `heads` has the link in each column's head, or None."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -199,7 +199,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> list[Measurement]:
-    """Return the recorded results that fit `side`: metric, method and other parts of a question."""
+    """Return results that fit `side`, {part of a question, as "metric" or "method": its text}."""
     path = record / asked.file
     path = path.with_name(f"{side['exhibit']}.csv") if side["exhibit"] else path
     if not path.exists():
@@ -240,7 +240,7 @@ def _fitting(asked: RecordQuery, rows: Sequence[Cells], text: str | None) -> Seq
     """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
     A row with an empty cell fits any value of the column. Rows of single rounds are left out unless
-    `text` names a round.
+    `text` names a round. `asked` is the link to name in errors.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if ROUND not in cell:

@@ -113,7 +113,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return {"seconds": {stage: …}, …, "machines": [dict]}; note missing times in `warnings`."""
+    """Return the dict of `spent_by_stage` with "machines", [dict]; note gaps in `warnings`."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]

@@ -50,11 +50,11 @@ PLAIN: Way = None, None
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a one-shot method or control in every trial of a job; write metrics and times.
+    """Run a one-shot method, or a control (a result to compare with), in every trial of a job.
 
-    Every combination of its parameter values (a setting) is evaluated, also after fine-tuning if
-    the job asks for that; costs of work that settings share count fully for each. If the method's
-    code raises an error, the only metric is `failed`.
+    Writes metrics and times. Every combination of parameter values (a setting) is evaluated, also
+    after fine-tuning if the job asks for that. Work that several settings share counts fully in the
+    cost of each. If the method's code raises an error, the only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -112,9 +112,9 @@ def run(job: Job, device: str = "cpu") -> None:
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients; a preparation counts if this call ran it. server: the server's
-    seconds, in which a preparation always counts. further: messages, passes over data and seconds
-    of clients besides sending their models. cost: all of these as metrics, such as "bytes_up".
+    seconds: of server and clients, with the method's `prepare` step if this call ran it. server:
+    the server's seconds, always with that step. further: messages, passes over data and seconds of
+    clients besides sending their models. cost: metrics of messages and passes, such as "bytes_up".
     """
 
     made: MethodOutput
@@ -161,7 +161,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless `made` is None or models with tensors as their networks have."""
+    """Raise FedreproError unless a method's result `made` is None or fits its networks' shapes."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
     listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
@@ -188,13 +188,12 @@ def recalibrates(method: Spec) -> bool:
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
+    """Set BatchNorm's running statistics in a method's result `made`, by the parameter `batchnorm`.
 
-    `average` keeps the statistics that the method averaged. `local` returns a model per client,
-    with the statistics and normalisation weights that the client has among the models `local`.
-    `recalibrate` measures statistics with the new weights, at clients or on the server's inputs.
-    FedreproError is raised without BatchNorm, without data to measure statistics on, and if `local`
-    is asked of a method that reorders hidden units.
+    "average" keeps the averaged statistics. "local" returns a model per client, with the statistics
+    and normalisation weights of this client's own model. "recalibrate" measures new ones, at
+    clients or on the server's inputs. The latter two raise FedreproError without BatchNorm, "local"
+    also if the method reorders hidden units, "recalibrate" if there are no inputs.
     """
     rule = setting["batchnorm"] if setting.component.meta["merges"] else "average"
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -235,10 +234,10 @@ def numbers_of(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return metrics of the models `made` on `splits`, with the given `cost`.
+    """Return metrics of a method's result `made` on `splits`, and those in `cost`.
 
-    `draws` are of weights of variational models; `epochs` (J,), if local models were trained for
-    different numbers, are added as a metric.
+    `draws` says how variational networks average over drawn weights. `epochs` (J,) of clients'
+    training, if not equal for all, are added as a metric if `made` has a model per client.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -268,7 +267,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return the number of exchanges (0 for a control) and the traffic, with `further` work."""
+    """Return rounds of communication (0 if `kind` is control), and traffic with `further` costs."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges

@@ -86,7 +86,7 @@ class ScenarioData:
     ) -> dict[str, Any]:
         """Return the provenance to store with results as a dict: versions, seed and all inputs.
 
-        `path` names scenario and method, `files` are others that were read, `more` further keys.
+        `path` is the text scenario/method, `files` are inputs besides data, `more` further keys.
         """
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
@@ -146,7 +146,7 @@ class TrialData:
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        All methods get equal samples, by seed, trial, `size` and `repetition` (its number) alone.
+        Sample number `repetition` is equal for all methods: only seed, trial and `size` change it.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -187,7 +187,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return clients that do only what `method` declares; their own models are `trained`."""
+        """Return clients limited to what `method` needs; `trained` are their models (J, *shape)."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -199,7 +199,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return what a method may know by its `needs`; `clients` answer the server's queries."""
+        """Return what `method` declares to need, the local `training` and the `clients` to ask."""
         needs, members = method.component.meta["needs"], self.members
 
         def labels() -> np.ndarray:

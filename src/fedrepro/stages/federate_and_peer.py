@@ -261,7 +261,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' tensors before and after averaging; raise for other keys, or not finite."""
+        """Return {"before": nodes' tensors, "after": averaged ones}; raise if any is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(

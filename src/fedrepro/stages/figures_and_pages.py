@@ -117,10 +117,10 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
 
 
 def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
-    """Draw recorded figures and tables again with the present drawing code, and record them again.
+    """Redraw recorded figures and tables by the present code; return new files and warnings.
 
-    FedreproError is raised if one of `keys` is not recorded in `target`, or must be computed again,
-    because its record has other methods, points or trials than the present configuration.
+    FedreproError is raised if one of `keys` (paper/name) is not in `target`, or must be computed
+    again, because its record has other methods, points or trials than are configured.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -186,7 +186,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge claims in the file `published` by `exhibits` in `reports`; write verdicts to `out`."""
+    """Judge a paper's claims (`published`) by `exhibits` in `reports`; write verdicts to `out`."""
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()

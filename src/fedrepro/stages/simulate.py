@@ -35,7 +35,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics of each step; then, as final, the last step's and all others."""
+    """Yield metrics of each step; then, with round None, the last step's and the whole run's."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

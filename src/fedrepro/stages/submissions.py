@@ -86,14 +86,14 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, **more: Any) -> Config:
-        """Return a configuration with the author's seed and job size, and `more` keys."""
+        """Return a configuration with the author's seed and trials per job, and the keys `more`."""
         cut = {"trials_per_job": self.trials_per_job}
         return Config.model_validate({"seed": self.seed, "granularity": cut, **more})
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of verifying a submission: `runs` in all, files `computed` again, differences."""
+    """A submission's check: number of metrics files, paths computed again, differences found."""
 
     runs: int
     computed: list[str]
@@ -135,9 +135,9 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; the configuration adds one method to it, by its
-    key `also`. `by` is the author. Returns the folder, below the recorded leaderboard, and doubts
-    on code and run times, sentences. Raises FedreproError if the method is unknown, its file
+    `key` is the leaderboard or one of its tables; the method is the one that config/config.yaml has
+    for it under `also`. `by` is the author. Returns the folder's path, in reports/record, and
+    warnings on source code and run times. Raises FedreproError if the method is unknown, its file
     changed since its runs, or a table is not computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")

@@ -159,12 +159,12 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics on `splits` after the last round, costs of the `run`, and data to keep."""
+        """Return metrics on `splits` and costs, after the last round; `kept` has final networks."""
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """A method's run in one trial, evaluated on splits `followed` in rounds by `measuring`."""
+    """A method's run in one trial, evaluated on examples `followed` by the schedule `measuring`."""
 
     evaluator: Evaluator
     info: ClientInfo
@@ -180,8 +180,8 @@ class TrialRounds:
     ) -> Progress:
         """Run one trial from `before`, its checkpoint or its start, to round `rung` or the last.
 
-        `keeper` reads and writes checkpoints. At `rung` settings are compared, which test accuracy
-        must not influence: the trial goes on to it even if its target accuracy is reached.
+        `keeper` reads and writes checkpoints. At `rung`, successive halving compares parameter
+        values: up to it, the trial goes on even if it has reached its target test accuracy.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds

@@ -31,8 +31,8 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int, rows: int) -> int:
     """Return how many of `models` to train at once on minibatches of `rows`: 1 on a CPU.
 
-    On a GPU nearly equal groups may fill half of this process's share of all memory, not only of
-    what is free, so that a resumed run forms equal groups.
+    On a GPU groups are nearly equal, and take at most half of this process's share of the GPU's
+    memory. Free memory does not count, so that a resumed run forms equal groups.
     """
     if device.type != "cuda":
         return 1
@@ -44,7 +44,7 @@ def block_size(procedure: Procedure, device: torch.device, models: int, rows: in
 
 
 def activations(procedure: Procedure, rows: int) -> int:
-    """Count the numbers that a model's activations take in a step on `rows` examples."""
+    """Estimate how many floats a model's activations take in a training step on `rows` examples."""
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
         out = layer.output(shape)
@@ -74,9 +74,9 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks` from the tensors `start`; yield groups' results.
+        """Train a model for each of `tasks` from tensors `start`; yield `TrainedModels` by group.
 
-        Loss terms compare weights with `reference`, by default `start`. `memory` has to be None.
+        Terms compare weights with `reference`, by default `start`. `memory` is unsupported: None.
         """
         if memory is not None:
             said = "an optimiser keeps its state between rounds in compiled steps alone"
@@ -111,7 +111,7 @@ class AutogradTrainer:
     def _begin(
         self, tasks: list[Task], chosen: np.ndarray, start: Arrays, reference: Arrays | None
     ) -> None:
-        """Set up the next group: tensors of models number `chosen`, optimiser, random numbers."""
+        """Set up a group's training by `tasks`, from models `chosen` (indices) of `start`."""
 
         def packed(layout: Layout, tensors: Arrays) -> torch.Tensor:
             given = {name: tensors[name] for name in layout.shapes}
@@ -200,7 +200,7 @@ class AutogradTrainer:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return `gradient` (A, size) mixed with one at moved weights (SAM); see `_gradient`."""
+        """Return `gradient` (A, size) mixed by each `Perturbation`, such as SAM, on a minibatch."""
         count, inner = len(x), self.inner.size
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
@@ -256,7 +256,7 @@ def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
 
 
 def moved(x: torch.Tensor, kind: torch.Tensor, shape: Shape) -> torch.Tensor:
-    """Flip and shift images `x` (A, B, D) of `shape` by codes `kind` (A, B), with zeros around."""
+    """Mirror and shift images `x` (A, B, D) of `shape` by codes `kind` (A, B) of `drawn_moves`."""
     flip, shift = kind.flatten() // SHIFTS**2, kind.flatten() % SHIFTS**2
     images = functional.pad(x.reshape(-1, *shape), [MARGIN] * 4)
     crops = images.unfold(2, shape[1], 1).unfold(3, shape[2], 1)
@@ -270,7 +270,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return random numbers for `task` on a CPU, on a GPU for all models that train together."""
+    """Return random numbers for training, seeded by `task`: on a CPU its own, else a group's."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
 

@@ -45,9 +45,9 @@ from fedrepro.networks.layout_and_buffers import Convolutions, Images, Parts
 class Maps(NamedTuple):
     """The matching maps f_j, which predict received activations, as arrays for compiled steps.
 
-    table: int64 (J, FIELDS), of sizes and offsets; SOURCE and the like number its columns. places:
-    where the kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts
-    of kernel rows that fit registers: (kind: how many registers and rows, row of the kernel, first
+    table: int64 (J, FIELDS), sizes and offsets of each map, in columns SOURCE, DOWNWARDS, ….
+    places: of the numbers of kernels rotated by 180°, from where a weight begins. tiles: int64 (T,
+    3), parts of kernels that fit registers: (size code, as in `_tiles`, row of the kernel, first
     number in it). shares (J,): factors of the maps' squared errors in the loss.
     """
 
@@ -61,11 +61,11 @@ class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
     x: activations of the received network, (pixel, channel); shown: x as (channel, pixel); images:
-    buffers of its convolutions. laid: the map's kernel, row by row for each channel of its input;
-    moved: the kernel's gradient. image: the map's output, then the loss's gradient by it. bias: the
-    map's, for all of an output's row; summed: its gradient. Nonzero numbers of the map's input are
-    listed by pixel: amounts, the numbers; which, where each one's kernel begins in laid; firsts and
-    ends, of each pixel in the list; corners, where its kernels begin in image. By channel: own, the
+    buffers of its convolutions. laid: the map's kernel, (channel of its input, row, number); moved:
+    the kernel's gradient. image: the map's output, then the loss's gradient by it. bias: the map's,
+    repeated along an output row; summed: its gradient. Nonzero numbers of the map's input are
+    listed by pixel: amounts, the numbers; which, where each one's kernel begins in laid; firsts,
+    ends: a pixel's range; corners, where its kernels are added in image. By channel: own, the
     numbers; cells, their offsets in the input; seats, in image. sums: partial gradients.
     """
 
@@ -138,7 +138,7 @@ def maps_of(
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
     """Cut `side` rows of `wide` numbers of a kernel into parts for registers of `lanes` numbers.
 
-    Returns a row's padded length, and parts (kind: how large one is, row, first number).
+    Returns a row's padded length, parts (code, row, first); code: registers, or rows + VECTORS - 1.
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -152,10 +152,10 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Return (first row, end, shift): rows of a matching target that a map's output covers.
+    """Return (first, end, shift): rows of a received activation that a matching map predicts.
 
-    The output, of `size` image rows under a kernel of `side` rows, is cropped or padded equally at
-    both ends to `target` rows. Row i of the target is row i + shift of the output's buffer.
+    The map convolves `size` image rows with a kernel of `side` rows; the output is cropped or
+    padded equally at both ends to `target` rows. Row i of these is row i + shift of its buffer.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -194,7 +194,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run convolutions with the received `weights` on `rows` images of `mine`; write to `room`."""
+    """Run the received network (`weights`) on `rows` inputs in `mine`; write to room.x, shown."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -214,8 +214,8 @@ def matching_gradients(
 ) -> None:  # fmt: skip
     """Compute the representation matching loss's gradients, times `step`, for `rows` examples.
 
-    Gradients of the maps in the model `weights` are written to `to`, or added if `add`. Gradients
-    by activations of the training network (`mine`, and x, inputs of affine maps) go to mine.extra.
+    Gradients of the maps in `weights`, a flat model, are written to `to`, or added if `add`; those
+    by the trained network's activations, which are in `mine` and (the last) `x`, go to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -253,7 +253,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write a map's gradients from `room` to `to`, or with `add` add them; see `begin` for p, c."""
+    """Copy (or `add`) a map's gradients from `room` to flat `to`; p and c: rows as in `begin`."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -281,7 +281,8 @@ def lay_down(
 ) -> None:
     """Compute a map's output without bias from its input's nonzero numbers, into room.image.
 
-    `p` is the map's row of maps.table, `source` (array, input's offset, offset in mine.chosen).
+    `p`: the map's row of maps.table. `source`: (array that has its input, where that begins, where
+    its maxima's places begin in mine.chosen); `mine`: the trained network's buffers.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1

@@ -207,8 +207,8 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace output `back` (rows, m) of a matching map by the gradient (back - theirs) · `each`.
 
-    `theirs` are the received network's activations; both are (array, offset, row stride). `each` is
-    a factor. If `hidden`, a ReLU follows, and the gradient is 0 where the output is not above 0.
+    It predicts `theirs`, the received network's activations; both are (array, offset, row stride).
+    `each` is a factor. If `hidden`, a ReLU follows; where it gives 0, the gradient is 0.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -268,7 +268,8 @@ def accumulate_gradient(
 ) -> None:  # fmt: skip
     """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and for a bias sums.
 
-    `errors` (rows, m) are gradients by its outputs, `zeros` has 0s enough; others as in `affine`.
+    `inputs` (rows, n) and `errors` (rows, m), gradients by its outputs, are (array, offset,
+    stride); `of`: (offset in `to`, n, m); `by`: the matrix product's address; `zeros`: a row of 0s.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)

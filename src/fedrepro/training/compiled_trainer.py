@@ -70,10 +70,10 @@ class CompiledTrainer:
     def parts(
         self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks` from the tensors `start`; yield results one by one.
+        """Train a model for each of `tasks` from tensors `start`; yield each as a `TrainedModels`.
 
-        Loss terms compare weights with `reference`, by default with `start`. `memory` is the
-        optimisers' state, or None; it is updated. Models share buffers.
+        Loss terms compare weights with `reference`, by default `start`. `memory`, the optimisers'
+        state or None, is updated. The next model overwrites the arrays of a result.
         """
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
@@ -112,7 +112,7 @@ class CompiledTrainer:
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model, after `taken` earlier steps; return losses and how many steps count."""
+        """Train on `task` after `taken` steps; return losses (steps,), and steps until stopped."""
         settings, loss_parts = self.procedure.settings, []
         stopping, descent, done = EarlyStopping(task, settings), self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
@@ -202,7 +202,7 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Return pairs (source, target) of activations to match, and factors of their gradients."""
+        """Return pairs (source, target), numbers of activations to match, and gradient factors."""
         images = (math.prod(shape) for _, shape, _ in self.layers.convolutions)
         sizes = [*images, *self.layers.sizes]
         for term in self.procedure.losses:

@@ -36,7 +36,7 @@ class Outcome:
 
     private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
     all losses and final weights are. loss: mean cross-entropy over minibatches, without added
-    terms, or NaN. steps: steps taken. seconds: for all models. places: models' random keys.
+    terms, or NaN. steps: steps taken. seconds: sum over models. places: keys of client and trial.
     """
 
     private: dict[str, np.ndarray]
@@ -169,7 +169,7 @@ def train_and_average(
 def _add_on_gpu(
     total: Arrays, tensors: Mapping[str, torch.Tensor], models: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Add sum_i weights[i] · (model models[i] of `tensors`) to `total`, computed on the GPU."""
+    """Add sum_i weights[i] · tensors[name][models[i]] to total[name], computed on the GPU."""
     import torch
 
     for name, added in total.items():

@@ -55,7 +55,7 @@ class Examples:
         return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return a data set of outputs (N, units) of `hidden`, with tensors (1, *shape) by name."""
+        """Return a data set whose inputs are the outputs of `hidden`, `tensors` (1, *shape)."""
         import torch
 
         from fedrepro.networks.predict import loaded
@@ -75,7 +75,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients, which `population` generates when a training needs them."""
+    """A data set whose examples `population`, millions of clients, generates when training asks."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen
@@ -84,7 +84,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of clients that own `rows`; return them, and the rows in them."""
+        """Generate the data of clients that own `rows`; return it, and each client's rows in it."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.train.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)

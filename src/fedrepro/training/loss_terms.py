@@ -60,11 +60,11 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset from weights `flat`; `start` are received weights, all (A, size)."""
+        """Return the offset of moved weights from `flat`; `start`: received ones; all (A, size)."""
 
 
 def compiled_kind(term: object) -> str:
-    """Return the name of the compiled gradient of a term's own class, such as "entropy", or ""."""
+    """Return the name of a term's compiled gradient, such as "entropy", or "" if it has none."""
     return str(vars(type(term)).get("written", ""))
 
 
@@ -125,7 +125,7 @@ class GaussianPrior(Term):
 
     A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
     number of examples; "run": n counts all examples of the minibatches of one training. sd: the
-    prior is N(0, sd²) for every weight; if None, q as received. Source: P2P, eq. (8).
+    prior of each weight is N(0, sd²); if None, it is q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -135,7 +135,7 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the KL's weight / n: by `over`, n is `examples` or minibatches * batch_size."""
+        """Return weight / n: n = `examples` for over "client", else minibatches * batch_size."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:

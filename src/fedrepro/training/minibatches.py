@@ -100,9 +100,9 @@ class Visits:
     places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return random keys for `purpose`, uint64 (epochs, 2), and where each step finds its own.
+        """Return a key per epoch, uint64 (epochs, 2), and an array (steps, 2) that points to it.
 
-        The second array (steps, 2) has the index of the epoch's key, and the step in the epoch.
+        Its rows: index of the step's key, the step's number in its epoch. `purpose`: what to draw.
         """
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
@@ -112,7 +112,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield the minibatches of a training, as `Visits` of several epochs, or if `singly` of one."""
+    """Yield the minibatches of `task` as `Visits` of several epochs each, or of one if `singly`."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)

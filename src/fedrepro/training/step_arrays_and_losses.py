@@ -65,9 +65,9 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
-    More than `piece` rows are computed in parts. Random numbers of step s come from the epoch's key
-    keys[places[s, 0]] (2,) and the step's number in the epoch, places[s, 1]. crops: int64 per row,
-    how an image is flipped and shifted, or empty.
+    A step on more than `piece` rows computes them in parts. Its random numbers come from its
+    epoch's key, keys[places[s, 0]] (2,), and its number in the epoch, places[s, 1]. crops: int64
+    codes, how the image of each row is flipped and shifted, or empty.
     """
 
     rows: Array
@@ -84,11 +84,11 @@ class NetArrays(NamedTuple):
     sizes (L + 1,): inputs of the first map, then outputs of each. maps, activations (L,): where
     each map begins among all weights, and its outputs among activations. rows, each: predictions of
     a minibatch and of an example. Representation matching predicts the received network's
-    activations by maps f_j, between images by those in `given`, else by J here: pairs (J, 2),
-    numbers of source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,),
-    factors in the gradient. kept: probability that dropout keeps a unit. entropies: (coefficient,
-    least) of each entropy term. tensors (T, 3): begin, rows and columns of random weights; table:
-    normal numbers, to draw them. size: of the weights, or of the means of random ones. by: machine
+    activations by maps f_j: image ones in `given`, and J affine ones here: pairs (J, 2), numbers of
+    source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
+    gradient. kept: probability that dropout keeps a unit. entropies: (coefficient, least) of each
+    entropy term. tensors (T, 3): begin, rows and columns of random weights; table: of
+    `normal_pairs`, to draw them. size: of the weights, or of the means of random ones. by: machine
     address of the function that multiplies matrices.
     """
 
@@ -114,9 +114,9 @@ class NetArrays(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser, in the dtype of the model.
 
-    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD changes weights without storing a
-    gradient. pull · (w - start) + shift · start is added to the gradient, for `start` as received.
-    share: factor of the KL divergence.
+    kind: SGD, ADAM or AMSGRAD, with lr to eps. direct: whether plain SGD changes weights without
+    storing a gradient. pull · (w - start) + shift · start is added to the gradient of weights w,
+    `start` those received. share: factor of the KL divergence.
     """
 
     kind: int
@@ -155,11 +155,11 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    body, given: buffers of lower layers and of image matching. x: inputs (P, n) of the affine maps
-    for P predictions. activations, errors: outputs of these, and gradients by them. For matching,
-    theirs: the received network's activations; back: predictions of these. turned, below: a layer's
-    errors, transposed, and those of its inputs. shift: log-sum-exp of logits. words: random
-    numbers.
+    body, given: buffers of convolutions or LSTMs, and of image matching. x: inputs (P, n) of affine
+    maps for P predictions; activations, errors: the maps' outputs, and gradients by them. For
+    matching, theirs: the received network's activations; back: f_j's predictions of theirs. turned,
+    below: a layer's errors, transposed, and those of its inputs. shift: log-sum-exp of logits.
+    words: random numbers.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -218,8 +218,8 @@ def scatter_normals(
 ) -> None:
     """Write `count` standard normal numbers to `out`, a matrix of `columns` columns, rows padded.
 
-    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is the first
-    number's index without padding.
+    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is where they
+    begin in the matrix, its padding not counted.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:

@@ -54,7 +54,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of local training that `training`, a procedure with parameters, gives."""
+    """Return the `Settings` that the configured training, a component with parameters, gives."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -82,7 +82,7 @@ class Procedure:
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """Return the terms that compute gradients at other weights, such as SAM's."""
+        """Return the terms that mix in a gradient at moved weights, as SAM does."""
         return [term for term in self.terms if hasattr(term, "away")]  # type: ignore[misc]
 
     @property
@@ -109,9 +109,9 @@ class Procedure:
 class TrainedModels:
     """Weights and losses of m models whose training has finished, valid until the next group.
 
-    chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
-    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors (on a
-    GPU those of torch), private (of loss terms) and summed (gradients over steps): (m, *shape).
+    chosen: int (m,), the models' indices among all tasks. losses: (steps, m), zero after a model's
+    last step. taken, finite: (m,), steps, and whether all weights are finite. tensors (torch's on a
+    GPU), private (of loss terms) and summed (gradients over steps): (m, *shape).
     """
 
     chosen: np.ndarray

@@ -19,7 +19,7 @@ REFUSED = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Lock and run `arguments`, [LOCKFILE, "--", COMMAND, …]; return exit status 2 on failure."""
+    """Lock LOCKFILE and exec COMMAND, of [LOCKFILE, "--", COMMAND, …]; return 2 if this fails."""
     lockfile, command = Path(arguments[0]), arguments[2:]
     try:
         os.set_inheritable(take(lockfile), True)

@@ -52,7 +52,7 @@ class ByContent(UserProvidedCacheLocator):
 
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
-    """Run the `with` body, which compiles `what`, in one process at a time, if locks work."""
+    """Run the `with` body, which compiles the code named `what`, under a file lock if possible."""
     with ExitStack() as held:
         with suppress(OSError, RuntimeError):
             path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
@@ -62,7 +62,7 @@ def one_process(what: str) -> Iterator[None]:
 
 
 def cached(compiler: Any, function: Any) -> Any:
-    """Compile by `compiler` (numba.njit or cfunc with options), cached if a folder is writable."""
+    """Compile by `compiler` (numba.njit or cfunc with options); cache on disk unless read-only."""
     config, ours = numba_any.config, f"{ByContent.__module__}.{ByContent.__name__}"
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = before or f"{ours},InTreeCacheLocator"  # or next to the source
@@ -85,7 +85,7 @@ def load_compiled(function: Any) -> None:
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """A compiler pass of Numba that stops at LLVM code, for functions called by compiled ones."""
+    """A pass of Numba for LLVM, not machine code, of functions that only compiled ones call."""
 
     _name = "fedrepro_inner_lowering"
 

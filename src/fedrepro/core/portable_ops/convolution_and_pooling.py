@@ -90,9 +90,9 @@ def product_at(
     """Write LLVM code, into `code`, for out = begin + a @ b, such as windows times a kernel.
 
     A row of a lies in several runs (stretches) of adjacent terms. `size` is (rows, runs of a row,
-    terms of a run, columns), columns a multiple of 8 (PAD). `by` is the address of the code that
-    `multiplier_at` compiles; out and begin are (array, offset, row stride), a and b (array, offset,
-    stride from run to run, from term to term), places (offsets of a's rows, index of the first).
+    terms of a run, columns), columns a multiple of 8 (PAD). `by` is the address of the code from
+    `multiplier_at`; out and begin are (array, offset, row stride), a and b (array, offset, stride
+    between runs, between terms). places = (p, i): row r of a has the further offset p[i + r].
     """
     call_address(code, by, out, begin, a, b, places, size)
 
@@ -197,9 +197,9 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of LLVM code for a tile of a matrix: a row of 1 to 10 vectors, or 2 to 5 rows of 1.
+    """Writer of LLVM code for a tile of a matrix: one row of vectors, or some rows of one vector.
 
-    Its form, `kind`, is v for a row of v vectors, up to 10 (VECTORS), or 9 + r for r rows of one.
+    Its form is `kind`: 1 to 10 (VECTORS), the vectors of one row, or 11 to 14, for 2 to 5 rows.
     """
 
     def __init__(self, code: Code, dtype: Any, index: Any) -> None:
@@ -207,9 +207,9 @@ class _Tile(Vectors):
         self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write LLVM code that branches by the form `kind` at run time; `one` writes a branch.
+        """Write LLVM code that switches, at run time, on the form `kind`; `one` writes each case.
 
-        In one(form, part), `part` are indices of the tile's vectors: as many as fit into registers.
+        one(form, part) is called per form and range `part` of vectors that fits into registers.
         """
 
         def whole(case: int) -> None:
@@ -240,8 +240,8 @@ class _Tile(Vectors):
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
     """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
 
-    Both are matrices (array, offset, row stride); the tile, at image's offset, has the form `kind`.
-    It adds amounts[m] times the row at offset which[m], for m from part[0] to part[1] - 1.
+    Both are matrices (array, offset, row stride); the tile, of form `kind`, is at image's offset.
+    Arrays hold rows' offsets which[m] and weights amounts[m]; m goes from part[0] to part[1] - 1.
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -295,11 +295,11 @@ def sparse_product(
 ) -> None:  # fmt: skip
     """Write LLVM code, into `code`, that adds a sparse matrix times a dense one, b, to `out`.
 
-    Row r of the sparse one holds numbers amounts[m], firsts[r] ≤ m < ends[r]. For each r,
-    out[outs[r]:] += Σ amounts[m] · b[which[m]:]; this is done `steps` times, and from step to step
-    out and b begin a stride later: they are (array, offset, this stride). `outs` to `ends` are
-    (array, offset). `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes
-    numbers. `by` is the address of the code that `sparse_multiplier` compiles.
+    For each row r, out[outs[r]:] += Σ amounts[m] · b[which[m]:] over m, firsts[r] ≤ m < ends[r]:
+    outs and which are offsets of rows, amounts the sparse matrix's values. These five are (array,
+    offset). It is done `steps` times with out and b, (array, offset, stride), a stride further each
+    time. `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers. `by` is
+    the address of the code that `sparse_multiplier` compiles.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -311,7 +311,7 @@ def lift(
 ) -> None:  # fmt: skip
     """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
 
-    `lay` has added amounts[m] times the row to an image at offset seats[m], for m < `count`.
+    `lay` has added amounts[m] times the row to an image at offset seats[m], m < `count` (arrays).
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
     is added to the array `moved` at the offset of `laid`. The gradient of amounts[m] is added to
     vector m of the array `sums`; `total` adds up its numbers. `kind` is the tile's form (`_Tile`).

@@ -53,7 +53,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @overloaded
 def scaled(value: Any, scale: Any, inverse: Any) -> Function:
-    """Return the function for value / scale, by arguments' Numba types; `inverse` is 1 / scale."""
+    """Return, for Numba types, a function of (value, scale, 1 / scale) that gives value / scale."""
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -96,7 +96,7 @@ def log_of(x: float) -> float:
 
 @overloaded
 def exp_of(x: Any) -> Function:
-    """Return the function that computes exp(x) of a scalar x ≤ 0 of this Numba type."""
+    """Return, for the Numba type of a scalar x ≤ 0, a function of x that computes exp(x)."""
 
     def double(x: Any) -> Any:
         bounded = LEAST if x < LEAST else x
@@ -122,7 +122,7 @@ def exp_of(x: Any) -> Function:
 
 @overloaded
 def softplus_of(x: Any) -> Function:
-    """Return the function that computes log(1 + exp(x)) of a scalar x of this Numba type."""
+    """Return, for the Numba type of a scalar x, a function of x that computes log(1 + exp(x))."""
 
     def double(x: Any) -> Any:
         t = exp_of(-abs(x))

@@ -64,7 +64,7 @@ def inner(function: Function) -> Any:
 
 
 def overloaded(choose: Function) -> Function:
-    """Make a function for compiled code that runs the function choose(*types of arguments)."""
+    """Make a function for compiled code: it runs the one that choose(*argument types) returns."""
 
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code
@@ -93,7 +93,7 @@ def nothing(*_: Any) -> None:
 
 
 class Code(NamedTuple):
-    """LLVM code that is being written, and `kinds`, the Numba types of its function's arguments."""
+    """LLVM code of a function: Numba context, LLVM builder, and `kinds`, arguments' Numba types."""
 
     context: Any
     builder: Any
@@ -208,12 +208,12 @@ class Vectors:
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Write LLVM code for a tile (a small block) of out = begin + a @ b, summed in CPU registers.
+    """Return (signature, generator), for Numba, of LLVM code for a block of out = begin + a @ b.
 
-    It has up to ROWS (6 or 12) rows and a literal number of columns. A row of a and a column of b
-    may lie in several stretches of memory, as an image's window does: `terms` is (their number, the
-    length of each). out, begin: (array, offset, row stride). a, b: (array, offset, stride between
-    stretches, within one). of: the row stride of a, or (offsets of its rows, index of the first).
+    Arguments are Numba types, `typing` a context. The block has up to ROWS (6 or 12) rows, a
+    literal number of columns. A row of a and a column of b may lie in several stretches: `terms` is
+    (number, length of each). out, begin: (array, offset, row stride). a, b: (array, offset, stride
+    between stretches, within one). of: a's row stride, or (array of row offsets, first index).
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -355,10 +355,10 @@ def _multiply(
 def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
     """Return a function of a type, "float32" or "float64", that compiles `function` for this type.
 
-    The compiled code is called by its `address`, so that large code is compiled once, instead of
-    again within each caller. `arguments` has a letter per argument: x, a pointer to numbers of the
-    type; p, a pointer to int64; n, a whole number. `calls` are the modules of compiled functions
-    that `function` calls, except its own module.
+    Compiled code calls the result by its `address` (`call_address`), so that large code is compiled
+    once, not again within each caller. `arguments` has a letter per argument: x, a pointer to
+    numbers of the type; p, a pointer to int64; n, a whole number. `calls` are the modules of
+    compiled functions that `function` calls, except its own module.
     """
     named_after(function, calls)
 

@@ -131,11 +131,11 @@ class AccuracyAndSize(Figured):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line, str]]:
-    """Group methods whose models are equally large along the whole axis, to share a line of size.
+    """Group methods whose models are equally large at every x, to draw one line of size for all.
 
-    Returns a list of (labels, line, name), bounds such as pooled training first. The name is
-    "500" if the size is 500 everywhere, "50·J" if it is 50 J, else "same". A method that matches
-    hidden units keeps its own line, as its size is a result. Methods of size zero are left out.
+    Returns a list of (labels, line, name), bounds such as pooled training first. The name is "500"
+    for a constant size, "50·J" if the size is 50 times the x value J, else "same". A method that
+    matches hidden units keeps its own line. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     *_, symbol = layout.axis_of(exhibit)
@@ -166,8 +166,8 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
     A method without rounds is a level line. The panels are side by side; of several scenarios (such
-    as data sets) each has a column. The axis of rounds is logarithmic from 1,000 rounds on, unless
-    few early rounds were measured, and where one method has 30 times as many rounds as another.
+    as data sets) each has a column. The axis of rounds is logarithmic if a method has 30 times the
+    rounds of another, or at least 1,000, with five evaluations in the first 5 % of them.
     """
 
     height: ClassVar[float] = 3.3
@@ -313,9 +313,9 @@ def size_title(exhibit: Exhibit) -> str:
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return {label: (parameter values, line of test accuracy against model size)} of methods.
+    """Return {method's label: (parameter values, line of test accuracy against model size)}.
 
-    The values are of the method's own parameter that is shown at each point, [] if none is.
+    The values are of the first parameter in the method's `show`, a point each; [] if it has none.
     """
     rows, keys = final(numbers), ["method", "setting"]
     sizes = select_series(rows, exhibit.settings.size, "").set_index(keys)["mean"]
@@ -329,7 +329,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
-    """Draw `paths` (see `paths_of`): lines, points, levels; list methods that are out of sight."""
+    """Draw `paths` of `paths_of` as lines, points or level lines; list methods below the axis."""
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import ScaledTranslation

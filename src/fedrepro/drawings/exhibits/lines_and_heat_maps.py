@@ -58,7 +58,7 @@ class Panel(checks.Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return {(scenario, method): csv rows of a metric}, with a new column `x` of positions."""
+        """Return {(scenario, method): csv rows of `metric` on `split`, with a new column `x`}."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else checks.final(rows)
@@ -77,7 +77,7 @@ class Panel(checks.Strict):
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, layout.Line]:
         """Return {(scenario, label of a method): line of this panel}, in the order of methods.
 
-        A bound, such as pooled training, with equal lines in all scenarios has one, at ("", label).
+        A bound, such as pooled training, equal in all scenarios has one line, at ("", label).
         """
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
@@ -99,7 +99,7 @@ class Panel(checks.Strict):
         lines: Mapping[Key, layout.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw `lines` in style `look`, and dots, upright lines and the bound as the panel says."""
+        """Draw `lines` in styles `look`, and what the panel's `dots`, `upright`, `bound` name."""
         from matplotlib.ticker import LogLocator
 
         of_rounds, log_x = self.along == ROUND, "x" in self.log
@@ -248,7 +248,7 @@ class Map:
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
-        """Return `column` of csv `rows` of one metric as a table, `up` down and `across` across."""
+        """Return `column` of a metric's csv `rows` as a table: index `up`, columns `across`."""
         for key, value in self.held.items():
             rows = rows[rows[key].astype(float) == value]
         return rows.pivot(index=self.up, columns=self.across, values=column)
@@ -264,8 +264,8 @@ class Map:
     ) -> None:
         """Draw means of `rows` as cells: colours between `limits`, numbers as in `form` ("{:.1f}").
 
-        Below each mean is its sd or, with the rows `met` of a metric that is 1 in trials that
-        succeed, how many did; a cell without any is crossed.
+        Below each mean is its sd. If `met` has rows of a metric that is 1 in successful trials, it
+        is the number of successes, unless all succeed; a cell without a success is crossed.
         """
         table, sds = self.table(rows), self.table(rows, "sd")
         if met is None:
@@ -362,9 +362,9 @@ class HeatMaps(layout.Figured):
 
 
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
-    """Return (a heat map for each pair of a method's varied parameters, the method's csv rows).
+    """Return (a heat map for each pair of varied parameters, csv rows) of the method with `show`.
 
-    Other parameters are held at their default, or else at a middle value.
+    In a map, other varied parameters have their default or, if that was not run, a middle value.
     """
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = checks.final(numbers)

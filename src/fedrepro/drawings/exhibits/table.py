@@ -72,9 +72,9 @@ class TableDrawing(Drawing):
                 )
 
     def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the names of the csv columns that label a table's rows, and its columns.
+        """Return two lists of csv columns: those that label the table's rows, and its columns.
 
-        By default the method and its `settings` label rows, swept parameters (`points`) columns.
+        By default "method" and names in `settings` label rows, swept parameters (`points`) columns.
         """
         rows = self.rows or ["method", *dict.fromkeys(settings)]
         return rows, self.columns or [key for key in points if key not in rows]
@@ -82,7 +82,7 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Return the table as .html, and as .printed.csv the paper's values with ours."""
+        """Return {".html": the table, ".printed.csv": printed values with ours}, as bytes."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.tables_and_selection import csv_text, read_csv
         from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published

@@ -95,7 +95,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    layers: from the lowest. maps: for each, whether it is dense and takes feature maps (C, H, W).
+    layers: the network's, lowest first. maps: which of them are dense on feature maps (C, H, W).
     """
 
     layers: tuple[LayerMatrix, ...]
@@ -139,7 +139,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: its tensors' names in order, and which axes list the same units."""
+    """A traced torch module: tensor `names` in order, sets of hidden `units` with their axes."""
 
     names: tuple[str, ...]
     units: UnitSets
@@ -260,7 +260,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """A traced call's output: axis 1 has `places` entries for each unit of set number `unit`."""
+    """Units along axis 1 of a call's output: `unit`, their set's number; `places` entries each."""
 
     unit: int
     places: int = 1
@@ -269,8 +269,8 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    sets: the numbers of sets, joined where two prove to be one. found: {a parameter's axis that
-    lists units: the number of their set}. given: the output of each visited call.
+    sets: numbers of sets in a union-find structure; FIXED is the set of inputs and classes. found:
+    {a parameter's axis that lists units: number of their set}. given: {call: its output's units}.
     """
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:

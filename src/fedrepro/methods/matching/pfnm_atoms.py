@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 class Gaussians:
     """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
-    Of incoming weights and bias: lengths (n,), |value · precision|², and precision (n,) or (1,). Of
-    weights to Q classes: classed (n, Q), value · precision, and classed_precision (n, Q) or (1, Q).
+    Of incoming weights and bias, lengths (n,) is |mean · precision|², precision is (n,) or (1,). Of
+    weights to Q classes, classed (n, Q) is mean · precision, classed_precision (n, Q) or (1, Q).
     """
 
     lengths: Array
@@ -64,7 +64,7 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
     """Return the reward for joining an atom that m other clients share: factor · log(m / (J - m)).
 
     `counts` (atoms,) are m, at most `cap` as in the authors' code; `clients` is J. PFNM's equation
-    (9) has factor 1; derived, it is 2.
+    (9) has factor 1, but a derivation of it gives 2.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
@@ -105,10 +105,10 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform: each client's P weights per unit (biases among them) with noise `variance`, float64
-    (L_j, P). classed: in the top layer weights to Q classes, (L_j, Q), with classed_precision (J,
-    Q), 0 where a client has no examples of a class. prior_mean: (P,), for uniform; for classed it
-    is 0.
+    uniform: each client's (L_j, P) weights whose noise has one `variance`, such as biases, float64.
+    classed: in the top layer weights to Q classes, (L_j, Q), whose noise has classed_precision (J,
+    Q), 0 where a client has no examples of a class. The prior of both has prior_variance; its mean
+    is prior_mean (P,) for uniform, 0 for classed.
     """
 
     uniform: tuple[Array, ...]
@@ -143,7 +143,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms of earlier steps of a data stream; members (J, atoms): how often a client had each."""
+    """Posterior atoms after earlier steps of a stream; members (J, atoms): units by client."""
 
     atoms: Atoms
     members: Ints
@@ -179,7 +179,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Sums over each atom's units, to compute rewards from; a row of these arrays is a slot."""
+    """Sums of value · precision over each atom's prior and units, in one row (slot) per atom."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         before, variance = past.atoms, layer.prior_variance
@@ -219,7 +219,7 @@ class RunningSums:
             sums[slots] = start
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Apply `op`, np.add or np.subtract, to the sums in rows `slots` and a client's units."""
+        """Add (`op` np.add) or subtract (np.subtract) a client's units, unit l in row slots[l]."""
         natural, own = self.natural[self.units[client]], self.clients[client]
         products = np.einsum("ud,ud->u", natural, self.sums[0][slots])
         each = natural, op(2.0 * products, own.lengths), own.classed, own.classed_precision

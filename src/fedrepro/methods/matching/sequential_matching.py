@@ -128,7 +128,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat(self, client: int, columns: Ints | None = None) -> None:
-        """Assign units to atoms order[columns], past its end to new ones; None: the best ones."""
+        """Assign a client's units to atoms order[columns], new ones past `order`; None: best."""
         columns = self._best(client) if columns is None else columns
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -251,11 +251,11 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) matches those of one layer, 0 being the lowest, by biases, outgoing
+    matched(layer, units) returns the matching of one layer, 0 being the lowest, by biases, outgoing
     weights, and in the lowest layer incoming ones. A weight to class k has precision shares[:, k] /
-    noise; `shares` (J, K) are clients' shares of classes. Weights of other layers lead to atoms of
-    the layer above; to atoms that a client lacks they are 0 with full precision, as in the authors'
-    code, which draws averages towards 0. Source: PFNM, section 3.2; supplement, algorithm 1.
+    sigma2 (of `variances`); `shares` (J, K) are clients' shares of classes. Other layers' weights
+    lead to atoms of the layer above, and to atoms that a client lacks are 0 with full precision, as
+    in the authors' code, which draws averages towards 0. Source: PFNM, 3.2; supplement, alg. 1.
     """
     matchings: list[Matching] = []
     for layer, noise in reversed([*enumerate(variances.noise(hidden_layers(networks[0])))]):

@@ -43,7 +43,7 @@ class UnitSets:
     """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
     uses: for each set, all axes along which its units lie. heads: (index of an array, axis) that
-    lists the classes. largest: indices of arrays of counts, averaged by maximum.
+    lists the classes. largest: indices of integer buffers (counts of batches), merged by maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -222,7 +222,7 @@ def in_common_order(
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
-    """Compute sum_{p<q} <P_p w_p, P_q w_q>, the agreement of weights w permuted by `plans` P."""
+    """Compute sum_{p<q} <P_p w_p, P_q w_q> of weights w_p permuted by plans[p], one P per set."""
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
     uses = list(itertools.chain(*units.uses))

@@ -79,8 +79,8 @@ class Form(Bounds):
 
     Subclasses compute the number, such as a difference. where: {column: values}, to which points
     are restricted. points: whether every point (combination of swept parameters), some, most, or
-    their mean must keep the bounds. ragged: whether methods may lack points by design. shows: the
-    name of these bounds in the claims file's `rules: words`.
+    their mean must keep the bounds. ragged: whether a method may have no number at some points.
+    shows: a name, under which the claims file lists the bounds; "" if the check has its own.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -145,7 +145,7 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the number to compare with bounds at each point of `exhibit`, of `numbers`."""
+        """Yield the number to judge at each point of `exhibit`, by its name in `numbers`."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
@@ -329,7 +329,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round in which `of` comes within `within` of `reach`'s final number."""
+    """A check on the first round after which `of` is at most `within` below the end of `reach`."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

@@ -142,7 +142,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Return [({column: value} without `over`, cells that differ in columns `over` alone)]."""
+    """Group cells that differ in columns `over` alone; return [({other column: value}, cells)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):

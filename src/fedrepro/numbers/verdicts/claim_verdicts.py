@@ -45,8 +45,8 @@ STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, 
 class Rules(Strict):
     """The rules for all checks in a claims file.
 
-    trials: with fewer a check is incomplete. raised: exhibits with more trials after an undecided
-    verdict. words: bounds by a name, which checks use under `shows`.
+    trials: a check with fewer is incomplete. raised: names of exhibits that got more trials after
+    an undecided verdict. words: {name: bounds}, for checks that give the name as `shows`.
     """
 
     trials: int = Field(default=5, ge=2)
@@ -110,7 +110,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace each `shows` in a claims file by bounds of its `rules`; errors name it `where`."""
+    """Add to checks with a key `shows` the bounds of that name in `rules`; errors name `where`."""
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -199,7 +199,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (check with what it lacks, numbers to judge, whether these rest on `stand_ins`)."""
+    """Return (check with what it lacks, numbers to judge, if these are of figures `stand_ins`)."""
     present = [name for name in check.named if name in numbers]
     for name, column in product(check.exhibits, check.columns):
         if name in numbers and column not in numbers[name].columns:
@@ -267,7 +267,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] lies within all bounds; if least > most, whether a part does."""
+    """Return whether [least, most] is within all bounds; for swapped ends, whether it overlaps."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -300,7 +300,7 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in `published` by `exhibits` (paper/name) in `reports`: a row per check."""
+    """Judge claims in file `published` by `exhibits` (paper/name) in `reports`: a row per check."""
     file = load_claims(published)
     numbers: dict[str, Numbers] = {}
     other: dict[str, str] = {}
@@ -343,7 +343,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return remarks on a verdict, or "": checks on stand-ins do not count, trials were added."""
+    """Return remarks on a verdict that ignores stand-in data or came after more trials, else ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named = sum(len(check.exhibits) for check in claim.all_checks)
@@ -358,7 +358,7 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a check in claims.csv, by column; infinite ends are None."""
+    """Return {column: cell} of a check in claims.csv; `stand_ins`: {exhibit: note on its data}."""
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
     missing = [*judged.missing[:MOST_NAMED], *[f"{more} more"] * (more > 0)]

@@ -55,10 +55,10 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
-    cell: values of the columns that locate the number, by column. where: file and line, for errors.
-    apart: a word of APART and ": reason", if it is counted separately. set_up: "figure,
-    column=value: reason" where that figure varies a parameter that the paper does not give. source:
-    where it was read, of SOURCES or "".
+    cell: {column: value} to locate the number. where: file and line, for errors. apart: a word of
+    APART and ": reason", if it is not counted with other values. set_up: "figure, column=value:
+    reason" if the paper omits a parameter: the figure that varies it, and our number's point there.
+    source: where it was read, of SOURCES or "".
     """
 
     exhibit: str
@@ -258,7 +258,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the set of our values of the parameter `printed.split`, as method.lr, at `point`."""
+    """Return our values of the parameter that `printed.split` names, as method.lr, at `point`."""
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -294,7 +294,7 @@ def allowed_difference(
 ) -> float | None:
     """Return the larger of the tolerance and two combined standard errors; None if not judged.
 
-    `spread` is the sd of our number over `trials`; it counts for no more than the printed sd.
+    `spread` is the sd of our number over `trials`; a smaller printed sd replaces it.
     """
     if tolerance is None or printed.sd is None:
         return tolerance
@@ -350,7 +350,7 @@ def direction(metric: str, away: float) -> str:
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Note in `plan.mistaken` papers with a mistake in printed values, claims or leaderboards."""
+    """Add to `plan.mistaken` papers with an error in printed values, claims or leaderboards."""
     for paper in plan.files:
         claims = claims_file(paper)
         try:
@@ -363,7 +363,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, paper: str) -> None:
-    """Read a paper's printed values; at scale "paper" raise if a table lacks a value's method."""
+    """Raise for a mistake in a paper's printed values or, at scale "paper", an unknown method."""
     exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
     values = read_published(published_file(paper))
     if plan.scale == "paper" and exhibits:
@@ -372,7 +372,7 @@ def require_printed(plan: Plan, paper: str) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Raise FedreproError for a value without a note whose method no configured table has."""
+    """Raise FedreproError if a value's table is unknown, or lacks its method without a note."""
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:

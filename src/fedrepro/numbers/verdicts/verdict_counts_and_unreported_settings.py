@@ -48,7 +48,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a row of printed.csv is counted, of FOUR; its verdict, or why it has none)."""
+    """Return (status in FOUR, as "judged"; verdict or why counted apart) of a printed.csv row."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -96,8 +96,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     """Count a paper's printed values and its claims; return {name of the count: number}.
 
-    Printed values are counted in all and by word of FOUR, twice if printed twice; claims if a run
-    can test them and if they are decided. `rows` are those of printed.csv.
+    Counted are printed values, in all and by status in FOUR, as "judged" (twice if printed twice),
+    claims that a run can test, and decided claims. `rows` are those of printed.csv.
     """
     here = (row for row in rows if not row["note"].startswith(printed.ELSEWHERE))
     counts = Counter(standing(row)[0] for row in here)
@@ -154,10 +154,10 @@ def resolve(
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
     "Set-up open" means that a parameter the paper does not give may explain the difference. The
-    verdict is ANOTHER if, in the figure that varies the parameter (`set_up`), some value moves our
-    number towards print by more than the difference, and suits other methods too. A number in a
-    sentence gets value and verdict of a check in `claims`. `exhibits` returns the numbers of a
-    figure or table by its name, None if not computed; `rows` are all of the printed table.
+    verdict is "another set-up" if a value of it, in the figure that `set_up` names, moves our
+    number towards print by more than the difference, and `suits` other methods. A number in a
+    sentence gets value and verdict of a check in `claims`. `exhibits` returns the csv of a figure
+    or table by its name, None if not computed; `rows` are all of the printed table.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
@@ -175,7 +175,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether value `setting`, an index, leaves others as near print or in tolerance."""
+        """Return whether value number `setting` keeps other methods near print or in tolerance."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -194,7 +194,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return new cells of a value printed in a sentence, by a claim's check; {} if not run."""
+    """Return the cells mean, trials, difference, verdict by the check that `row` names, or {}."""
     claim, number = printed.check_of(row["apart"]) or ("", 0)
     of_claim = [check for checks in claims for check in checks if check["claim"] == claim]
     check = of_claim[number - 1] if len(of_claim) >= number else {"value": ""}

@@ -27,7 +27,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition whose clients together keep 5,000 validation examples."""
+    """Return partition `name` with `parameters`; its clients hold 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -41,7 +41,7 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`; validation chooses from lists of values (settings="grid": its grid)."""
+    """Return method `name`; validation picks from lists as lr=[1, 2], or its settings="grid"."""
     return component(name, label, **settings, choose=BEST)
 
 
@@ -154,14 +154,14 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table like `on`, of scenarios `cases`; its title has words `images` and `kind`."""
+    """Return a table of `cases` plus keys of `on`; its title has `images` and `kind`, as "even"."""
     return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table with FedFisher's experiments, of five clients, made from the tables `on`.
+    """Return a table of FedFisher's experiments, of five clients, with the keys of tables `on`.
 
-    `point` ends its title, `case` is the key of its scenario, `alpha` the Dirichlet parameter.
+    `point`, as "MNIST, 0.1", ends its title; its scenario `case` has Dirichlet shares by `alpha`.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
@@ -317,7 +317,7 @@ IN_ROUNDS: Grids = {
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; one with a label in `grids` tries all combinations of the values there."""
+    """Return `methods`; grids[label], {parameter: values}, has one try every combination."""
     changed = list(methods)
     for at, method in enumerate(methods):
         if grid := grids.get(method.get("label", "")):
@@ -362,10 +362,10 @@ RULES_TRIED = """With BatchNorm a method that merges tries each of its settings 
 
 
 def residual(norm: str, title: str) -> ExhibitData:
-    """Return a table with ResNet-8 and the settings of arena/2.
+    """Return a table of merging methods and ensembles on ResNet-8, with the settings of arena/2.
 
-    `norm` is "group" or "batch" (normalisation), `title` begins the title. It takes 7 to 9
-    core-hours; once it has numbers, a name that begins with "2-" makes it a part of arena/2.
+    `norm` is "group" or "batch" (normalisation), `title` begins the title. To run it takes 7 to 9
+    core-hours. Once it has numbers, a name "2-…" in EXHIBITS makes it a part of arena/2.
     """
     cases = {
         name: {"partition": {**OF_2000, "alpha": alpha}, "label": f"{title}, Dirichlet {alpha}"}

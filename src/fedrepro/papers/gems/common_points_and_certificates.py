@@ -89,9 +89,9 @@ class Hinges(NamedTuple):
 class Certificate(NamedTuple):
     """Whether K spaces have a common point, with the proof.
 
-    meet: None if neither is proven. point: (d,), its largest distance from a centre, in radii, is
-    least; in all spaces if they meet. largest, smallest: bounds on the factor on all radii with
-    which the spaces just meet. weights: (K,), prove `smallest`.
+    meet: None if unproven. point: (d,), least far, in radii, from its farthest centre, and in all
+    spaces if they meet. largest, smallest: bounds on t, the least factor on radii by which they do.
+    weights: (K,), by which the mean of squared distances, in radii, is at least smallest² anywhere.
     """
 
     meet: bool | None
@@ -104,9 +104,9 @@ class Certificate(NamedTuple):
 def certified(spaces: Spaces) -> Certificate:
     """Prove whether K spaces have a common point, and find the deepest point.
 
-    If a space has radius 0, only its centre can be the common point. Else Newton's method maximises
-    the lower bound g(x) on t² plus the barrier tau sum_k log x_k on the simplex, for ever smaller
-    tau, until both bounds differ by at most GAP.
+    If a space has radius 0, only its centre can be the common point. Else Newton's method finds
+    weights x of spaces, of sum 1, that maximise g(x), a lower bound on t² (see `Certificate`), plus
+    tau sum_k log x_k, for ever smaller tau, until t² is known to about GAP = 1e-10.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -157,9 +157,10 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds, high and low, on t^2.
+    """Bounds, high and low, on t², t being the factor on all radii with which K spaces just meet.
 
-    weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k.
+    weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k,
+    squared distances of w from centres c_k, in radii, (K,).
     """
 
     weights: Array
@@ -171,10 +172,10 @@ class _Bounds(NamedTuple):
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
-    """Compute a Newton step (K,) of the weights within the simplex, and its decrement.
+    """Compute a Newton step (K,) of the weights within the simplex, and the slope along it.
 
-    It maximises g + `tau` sum_k log x_k from the weights x of `at`: d g / d x_k = q_k, d^2 g / d
-    x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, e_k = w - c_k, a `squares` (K, d).
+    It maximises at.low + `tau` sum_k log x_k from x = at.weights. Low has slopes q_k, curvatures -2
+    sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, e_k = w - c_k, a = `squares` 1 / (r_k s_k)² (K, d).
     """
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))

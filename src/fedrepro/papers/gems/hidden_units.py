@@ -50,7 +50,7 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
-    """Draw random directions; return how pre-activations change along each: (points, n)."""
+    """Draw `points` weight moves of length 1; return pre-activations' changes, (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ with_ones(layer.inputs).T)
@@ -232,7 +232,7 @@ class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging: `tensors` (1, *shape) by name.
 
     inputs: each client's outputs of the top hidden layer on validation examples, (n, A). heads:
-    each client's output layer, (A + 1, K), biases last. sent: messages of clients and server.
+    each client's output layer, (A + 1, K), biases last. sent: number and bytes of messages.
     """
 
     tensors: dict[str, np.ndarray]
@@ -253,9 +253,9 @@ def common_layers(
     """Merge the clients' `depth` hidden layers one by one from the `lowest`.
 
     `trained` maps (the merged layers' tensors, number of the top one) to the layers above, which
-    clients train: (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged layer)
-    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4. Raises FedreproError
-    if clusters exceed units, or `as_published` drops the only cluster.
+    clients train: (J, *shape), from weight0 on. `instead`, for controls, maps (clients' units,
+    merged layer) to its replacement. Source: GEMS, section 3.2, steps 2 to 4. Raises FedreproError
+    if clusters exceed units, or search.as_published drops the only cluster.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]

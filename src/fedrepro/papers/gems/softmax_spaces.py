@@ -277,7 +277,7 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[Array, dict[str, float]]:
-        """Return a model (D + 1, K) in all clients' spaces by `accuracies`, and metrics by name."""
+        """Search for a model (D + 1, K) with clients' `accuracies`; return it and metrics."""
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),

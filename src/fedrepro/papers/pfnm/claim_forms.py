@@ -67,7 +67,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim: a metric varies more along parameter `over` than along any in `than`."""
+    """A check of a claim: a metric's spread over `over`, less the largest over any in `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -95,7 +95,7 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """A check of a claim: Pearson's correlation over points of means of `of` and `with_method`."""
+    """A check of a claim: Pearson's correlation of two methods' means over an exhibit's points."""
 
     compared = ("with_method",)
     form: Literal["correlation"]

@@ -47,7 +47,7 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
 
 
 def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return {scale: changes} to generated images; cases `one_class` have 100 at the server."""
+    """Return {scale: changes}: generated images, 100 at the server to validate in `one_class`."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}
@@ -60,7 +60,7 @@ def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
 def cells(schedules: list[Entry], *fixed: Entry) -> Cases:
     """Return rows of tables 1 to 3: all or half of the clients per round, iid or of one class each.
 
-    In iid rows methods `fixed` try all `schedules` (settings of SGD steps) by successive halving.
+    In iid rows each method of `fixed` chooses among `schedules` of SGD steps by successive halving.
     """
     raced = [with_changes(method, settings=schedules, choose="race") for method in fixed]
     return {

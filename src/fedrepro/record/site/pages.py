@@ -173,7 +173,7 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Return pairs (title, groups); a group is (section of the paper, its figures and tables)."""
+    """Return [(title, [(paper's section or "", figures and tables)])]: the paper's, then ours."""
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -207,7 +207,7 @@ def computed_on(shown: ExhibitView) -> str:
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return {page: text} of methods; page "bounds" has all that are bounds, "index" is a list."""
+    """Return {page: text}: a page per method, "bounds" for controls and simulations, "index"."""
     used: dict[str, list[tuple[Paper, str]]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():

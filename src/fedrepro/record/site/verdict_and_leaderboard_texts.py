@@ -51,7 +51,7 @@ LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return the glossary's rows: ({verdict: its style}, pairs such as ("of a claim", meaning))."""
+    """Return rows ({verdict: style} of one entry, [("of a claim", meaning), …]) of the glossary."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -101,7 +101,7 @@ def verdict_of(row: Row) -> str:
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
     """Return (verdict on a table cell, its style, sentences for a tooltip); None without a verdict.
 
-    `notes` are footnotes of the table, and `held` says what all cells share.
+    `notes` are footnotes of the table; `held` names the parameter values that all cells share.
     """
     word, *more = cell.verdict.split(", ")
     word = next((apart for apart in APART if apart in more), word) if word == "reproduced" else word
@@ -139,7 +139,7 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return for each meaning of a claim's sentence the check that decides the meaning's verdict.
+    """Return for each meaning of a claim's sentence the first check that has the meaning's verdict.
 
     Keys are the meaning and its verdict, such as "one start: refuted", or only "" if all meanings
     have equal verdicts. A check is a row of claims.csv.
@@ -234,9 +234,9 @@ def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} if its methods have no groups.
 
     picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
-    data set, best group, highest score, score to beat), of the first data set with methods outside
-    its best group, or the first. line: the method to beat, such as the best client. at: the score
-    of `line` over all data sets. above: pairs (data set, methods shown to be better than `line`).
+    data set, labels of the best group, their highest score, score of `line`), of the first data set
+    with methods outside that group, or the first. line: the method to beat, such as "best client";
+    at: its score over all data sets. above: [(data set, methods shown to be better than `line`)].
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]

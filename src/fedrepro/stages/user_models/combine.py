@@ -46,7 +46,7 @@ def combine(
     Args:
         models: the clients' models, as `LocalModels.from_state_dicts` makes them.
         method: a name with parameters, such as "pfnm" or "pfnm+sigma2~0.1".
-        seed: of random numbers; the pipeline draws equal ones in trial 0.
+        seed: of random numbers, which are those of trial 0 in `fedrepro run` with this seed.
         values: parameters of the method by name, which override those in `method`.
 
     Raises:
@@ -77,7 +77,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method with its parameters, `setting`, to the models in `costly`: models and cost.
+    """Apply a method's `setting` to clients' models, held by `costly`; return models and cost.
 
     FedreproError is raised if it makes no model of these clients, or weights are not finite.
     """
@@ -97,7 +97,7 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 
 
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
-    """Combine models in `files` by `method`, as "pfnm+sigma2~0.1", into `out`; return remarks."""
+    """Combine models by `method`, as "pfnm+sigma2~0.1", into file `out`; return lines to print."""
     require_target(out, SUFFIXES, files.all)
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
@@ -267,7 +267,7 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a global model of architectures `words`; return it, and its networks as local models."""
+    """Read a network or ensemble of architectures named `words`; return it, and its networks."""
     state, names = read_state(path), [str(path)]
     mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixture else [state]

@@ -158,7 +158,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require a docstring, evaluation on test examples, the default in a grid; ignore `problem`."""
+    """Require a docstring, test metrics, and the defaults within any grid; `problem` is unused."""
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
@@ -169,7 +169,10 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 
 def combines(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions, declared metrics, unchanged models, equal results if repeated."""
+    """Require that method `item` combines the models of `problem`, and leaves these unchanged.
+
+    Its result has finite predictions, only declared metrics, and equal weights in a second call.
+    """
     before, classes = problem.models.tensors, problem.models.classes
     models = replace(problem.models, tensors={k: value.copy() for k, value in before.items()})
     info = allowed(problem.info, item)
@@ -242,7 +245,7 @@ def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
 
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require declared metrics of a simulation, equal in a second call; ignore `problem`."""
+    """Require that a simulation gives declared metrics, equal if repeated; ignore `problem`."""
     values = item.spec().values
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
     _require(bool(first.rounds), "it takes no step")
@@ -305,8 +308,8 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
 def _digits(item: Component, named: str) -> SmallProblem:
     """Make a small federation, on images of digits, to try the method `item` on.
 
-    It has five clients with unlike classes, or one if the method declares a partition. They have
-    the network `named`, or the first of MODELS that suits, and train it by adam for 10 epochs.
+    It has five clients with unlike classes, or one if the method sets the partition. They have the
+    network `named`, or the first of MODELS that suits, and train it by adam for 10 epochs.
     """
     fitting = [parse_token("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)

@@ -127,8 +127,8 @@ def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
 def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
     """Read label counts, int64 (J, K), from a csv with a header.
 
-    The first column, `client`, names the models' `files`. Each other column is of a class; a single
-    one counts examples of all classes.
+    The first column, `client`, names the models' `files`. Each other column is of a class; if there
+    is only one, it counts examples of all classes, and the result is (J, 1).
     """
     require_file(path)
     head, lines = csv_lines(path)
@@ -173,7 +173,7 @@ class ModelContext:
         return ModelContext(replace(models, label_counts=None), ClientInfo(**known))
 
     def lacking(self, item: Component) -> str:
-        """Return why a method of trained models is not applied (the end of a sentence), or ""."""
+        """Return why `item` cannot combine these models, as "needs the common start", or ""."""
         meta, models, model = item.meta, self.models, self.models.model
         if meta["scenario"]:
             return "has its clients trained in a way of its own, so it combines other models"
@@ -194,7 +194,7 @@ class ModelContext:
         return f"needs {'; '.join(dict.fromkeys(ways))}" if ways else ""
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return what the method declares to need, and any inputs to measure BatchNorm on again."""
+        """Return what `method` declares to need, and known inputs if it recalibrates BatchNorm."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -212,9 +212,9 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    model, shape: architectures, and the shape of an input, with commas between. data: clients'
+    model: architectures, with commas between. shape: of an input, such as "3,32,32". data: clients'
     examples. validation: examples that all clients have. evaluate: examples to measure on. start:
-    the weights that all clients started from. training: the token of an optimiser.
+    the weights that all clients started from. training: an optimiser, such as "adam".
     """
 
     models: Sequence[Path]

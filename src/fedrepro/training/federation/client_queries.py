@@ -28,7 +28,7 @@ Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
 @dataclass(frozen=True)
 class Watched(Examples):
-    """A client's examples that record how many rows were read, to count passes over the data."""
+    """A client's examples; `reads` lists how many rows each read took, to count passes over all."""
 
     reads: list[int] = field(default_factory=list, compare=False)
 
@@ -170,7 +170,7 @@ class CostCounter:
         """Add the costs of `answers`, statistics at `weights` that took `passes` over the data.
 
         `weights`, shared (1, *shape) or one per client, count as sent unless all clients have them;
-        None means each client's own. If `everyone` was asked, all have shared ones from now on.
+        None is for each client's own. If `everyone` answered, shared ones are not sent again.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:

@@ -248,11 +248,11 @@ class Clients:
     def query(
         self, question: Query, weights: Arrays | None = None, chosen: Chosen = None
     ) -> list[Reply]:
-        """Let each chosen client compute `question` on its examples; return the clients' answers.
+        """Run the function `question` on each chosen client's examples; return all their answers.
 
-        A client calls question(network, tensors (*shape), examples), which returns a dict of
-        arrays. The `weights` of all or some layers are (1, *shape), shared, or (n, *shape), one per
-        client; by default each client's own model. A method must declare the need "client_answers".
+        It is called as question(network, tensors (*shape), examples), and returns a dict of arrays.
+        `weights` of all or some layers are (1, *shape), shared, or (n, *shape), one per client; by
+        default each client's own model. A method must declare the need "client_answers".
         """
         self._require("ask clients", "client_answers")
         if weights is None and not self.own:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class BodyMoments(CompiledBody):
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
-    `moments` and `learn` sum over the examples whose `outputs` were computed last.
+    Call `outputs` first: `moments` and `learn` sum over the examples of its latest call.
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
@@ -118,7 +118,7 @@ Calls = dict[str, list[Call]]  # by the names of layers' weights
 class _Seen:
     """The inputs and outputs of one layer in a forward pass on `count` (n) examples.
 
-    matrix: its weights as a matrix. calls: (submodule or None, inputs, outputs) of each call.
+    matrix: its `LayerMatrix`. calls: (torch submodule or None, inputs, outputs) of each run of it.
     """
 
     matrix: LayerMatrix
@@ -208,7 +208,7 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
 def _batches(
     network: Network, examples: Examples, body: BodyMoments | None
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield (rows, x): x are inputs, or outputs of `body`, on the CPU unless for a module."""
+    """Yield (slice of rows, x), x inputs or outputs of `body`: on the CPU but for torch modules."""
     module = isinstance(network, ModuleNetwork)
     together = OF_MODULE if module else TOGETHER
     for at in range(0, len(examples.targets), together):
@@ -284,8 +284,8 @@ def _forward(
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers with inputs and outputs, and logits.
 
-    Logits are (1, n, K). With `body`, x are its outputs. `only` lists layers by key; with it the
-    run ends at the input of the last of these, and gives no logits.
+    Logits are (1, n, K). `body`, if given, computed the first layers, and x are its outputs. `only`
+    has keys of the layers to return; the run then ends at the last one's input, without logits.
     """
     layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
     calls: Calls = {layer.weight: [] for layer in layers}
@@ -307,8 +307,8 @@ def _run_layers(
 ) -> torch.Tensor:
     """Run `layers` on their input x; note inputs and outputs in `calls`; return logits (1, n, K).
 
-    `calls` has an empty list for each layer to note, by its weight's name. With `moments` the run
-    ends at the last of these, and returns its input.
+    `calls` is {weight's name: []} for layers to note; (None, input, output) is appended. With
+    `moments` the run ends at the last of these, and returns its input.
     """
     x = x.unsqueeze(0)
     for layer, names in layers:
@@ -334,7 +334,7 @@ def _run_module(
 ) -> torch.Tensor:
     """Run a torch module on x (n, D); note inputs and outputs in `calls`; return logits (1, n, K).
 
-    `calls` is as in `_run_layers`. With `moments` the run ends when all are called, and returns x.
+    `calls` is {weight's name: []}. With `moments` the run ends when each has a call, returning x.
     """
 
     def note(weight: str, part: Any, given: Any, out: torch.Tensor) -> torch.Tensor:
@@ -361,9 +361,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield (layers, gradients of log p(y) by their outputs, and by the body's) for each batch.
 
-    The second item has a list for each layer, of arrays (n, L, outputs): one for the data's labels,
-    or one for each label y, times √p(y). With `body` the layers are those above it, and the third
-    item lists gradients (n, D) by its outputs.
+    The second item lists for each layer arrays (n, positions, outputs): one at true labels y, or
+    with `labels` "model" one for each class y, times √p(y), so that squares sum to their mean. With
+    `body` the layers are those above it; the third item lists gradients (n, D) by its outputs.
     """
     import torch
 
@@ -393,7 +393,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield d log p(y) / d logits, (1, n, K), of `targets` y, or each y times √p(y), p `shares`."""
+    """Yield d log p(y) / d logits (1, n, K), p `shares`: at `targets`, or for all y times √p(y)."""
     import torch
 
     classes = shares.shape[-1]

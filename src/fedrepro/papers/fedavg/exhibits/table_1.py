@@ -84,7 +84,7 @@ def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parame
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` with three learning rates that all run to the end."""
+    """Return `methods` with learning rates THREE_RATES, each trained to the end, without a race."""
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
@@ -107,10 +107,10 @@ UNTIL_97: dict[str, Rounds] = {
 def smaller(
     target: float, rounds: Rounds, clients: Entry, rates: list[float], whole: list[float]
 ) -> ExhibitData:
-    """Return changes of table 1 for a small test run.
+    """Return the keys to change in table 1 for a small test run.
 
     FedAvg trains to accuracy `target`, with `rounds` as in `by_fraction`; `clients` is the
-    partition of non-IID rows; learning rates are `rates`, with B = ∞ `whole`.
+    partition of non-IID rows; `rates` are learning rates, `whole` those for whole batches (B = ∞).
     """
     small, of_whole = ([by_fraction(target, rounds, lr)] for lr in (rates, whole))
     cases = {
@@ -201,7 +201,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def to_99(rounds: Rounds) -> Entry:
-    """Return FedAvg of 5 epochs to 99 % (see `to_the_end`), with `rounds` as in `by_fraction`."""
+    """Return FedAvg of 5 epochs to 99 %, with THREE_RATES; `rounds` are those of `by_fraction`."""
     return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 

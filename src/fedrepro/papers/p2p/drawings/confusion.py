@@ -61,7 +61,8 @@ class Confusion(Figured):
         """Read a node's confusion matrices, by trial, from files next to `metrics`.
 
         `measure` has the node and its belief, before or after averaging; `setting` is the token of
-        the method's parameters. Returns {("confusion", such as "6 as 0"): shares by trial}.
+        the method's parameters; the first `trials` trials are read; `where` is not used. Returns
+        {("confusion", such as "6 as 0"): shares by trial}.
         """
         import pandas as pd
 
