@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_exhibits import small
 from synthetic import FILES as read_files
 from synthetic import plan
 
@@ -386,3 +387,9 @@ def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
     assert json.loads(Path("made/job.json").read_text())["stage"] == "simulate"
     assert main(["job", "nothing"]) == 2
     assert "cannot be read as jobs" in capsys.readouterr().err
+
+
+def test_a_list_of_one_value_in_a_sweep_is_that_value():
+    drawn = {"methods": [{"name": "average"}], "drawing": "accuracy-and-size"}
+    listed = small(sweep={"partition.clients": [[2], 4]}, **drawn)
+    assert [point.values for point in listed.points] == [{"clients": 2}, {"clients": 4}]

@@ -62,7 +62,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file exists and checksum_of_file(path, hole) is `checksum`."""
+    """Return whether a file has `checksum`, but for one stored in it at byte offset `hole`."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -216,8 +216,10 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
                     full = parts[kind][name] if kind in parts else value
+                    full = tuple(full) if isinstance(full, list) else full
                     listed = isinstance(full, tuple | bool | None)
-                    shown[name] = render(full) if listed else value
+                    only = full if isinstance(value, list) else value  # [4] is 4
+                    shown[name] = render(full) if listed else only
             own = measures or exhibit_methods(settings, key, values.get(TUNE, {}))
             usual, of = case.trials or settings.trials, case.trials_of
             trials = {one.label: of.get(one.label) or one.trials or usual for one in own}

@@ -111,7 +111,7 @@ class Entropy(Term):
     written = "entropy"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the entropy loss of each of A models on the minibatch in `look`: (A,)."""
+        """Return A models' loss (A,) by the entropy of their predictions on `look`, a minibatch."""
         import torch
 
         logits = look.run.activations[-1]
