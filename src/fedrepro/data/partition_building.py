@@ -351,7 +351,7 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Return the most validation examples that any client can have; None if the data set decides."""
+    """Return the most validation examples a client can have; None if the data set decides."""
     at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
     return cast("int | None", at_clients or dataset.values.get("validation"))
 

@@ -111,7 +111,7 @@ class Entropy(Term):
     written = "entropy"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return A models' loss (A,) by the entropy of their predictions on `look`, a minibatch."""
+        """Return A models' loss (A,) by the entropy of their predictions on minibatch `look`."""
         import torch
 
         logits = look.run.activations[-1]
