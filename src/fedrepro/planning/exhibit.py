@@ -215,7 +215,7 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
-                    full = parts[kind][name] if kind in parts else value
+                    full: Any = parts[kind][name] if kind in parts else value
                     full = tuple(full) if isinstance(full, list) else full
                     listed = isinstance(full, tuple | bool | None)
                     only = full if isinstance(value, list) else value  # [4] is 4
