@@ -279,11 +279,11 @@ ROUNDS = exhibit(
         "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
     },
     notes=[
-        """All clients take part in every round. SCAFFOLD's controls and FedNova's lengths count
-            momentum as the latter does: so many steps without it as carry as far.""",
+        """All clients take part in every round. SCAFFOLD's controls and FedNova's lengths count a
+            step with momentum as FedNova does: as the steps without it that go as far.""",
         """Each method tries at most eight settings, chosen by accuracy on the clients'
             validation examples. FedDyn's server overshoots in its first round; its paper
-            reports the mean of the clients beside it.""",
+            reports the mean of the clients' models too.""",
     ],
 )
 
