@@ -327,6 +327,7 @@ def test_memory_of_a_step_does_not_grow_with_the_examples():
         ({"rows": np.empty(0, np.int64)}, {}, "client 1 of trial 0 has no training examples"),
         ({"done": 1}, {"patience": 2}, "cannot stop early; leave `patience`"),
         ({}, {"patience": 2, "memory": {}}, "cannot stop early; leave `patience`"),
+        ({}, {"reference": {"bias9": np.zeros(1)}}, "no 'bias9': name `reference` as `start`"),
     ],
 )
 def test_a_task_that_cannot_be_trained_is_a_sentence(changes, more, sentence):

@@ -69,7 +69,11 @@ onstart:
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    jobs = snakemake_hooks_and_slurm.waiting_jobs(workflow) if workflow.local_exec else 0
+    jobs = (
+        snakemake_hooks_and_slurm.waiting_jobs(workflow)
+        if workflow.local_exec
+        else 0
+    )
     if lifeline and jobs < preload_server.FEW:
         os.close(lifeline)
         del os.environ[preload_server.SOCKET]

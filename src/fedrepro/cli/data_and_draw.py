@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrepro.cli.printing import console, say
 from fedrepro.core.errors import FedreproError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 RESOURCES = Path("resources")
 NO_CHECKSUM = "no checksum known"
-Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of config.yaml")]
+Scale = Annotated[str, Option(help="tiny, quick or paper; empty: that of config.yaml")]
 
 
 @data_app.command("list")
@@ -44,7 +45,7 @@ def list_data() -> None:
 @data_app.command("fetch")
 def fetch_data(
     tokens: Annotated[
-        list[str], typer.Argument(help="data sets, such as mnist or cifar10+validation~5000")
+        list[str], Argument(help="data sets, such as mnist or cifar10+validation~5000")
     ],
     scale: Scale = "",
 ) -> None:
@@ -76,15 +77,15 @@ def fetch_data(
 draw_app = typer.Typer(help="Draw a partition or a graph.", no_args_is_help=True)
 SUFFIXES = (".svg", ".png")
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
-Trial = Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial's draw")]
-Seed = Annotated[int, typer.Option(min=0, help="seed of every draw")]
-Out = Annotated[Path, typer.Option(help="an svg or png file")]
+Trial = Annotated[int, Option(min=0, max=LARGEST, help="which trial's draw")]
+Seed = Annotated[int, Option(min=0, help="seed of every draw")]
+Out = Annotated[Path, Option(help="an svg or png file")]
 
 
 @draw_app.command("partition")
 def draw_partition(
-    token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
-    data: Annotated[str, typer.Option(help="data set's token")] = "digits",
+    token: Annotated[str, Argument(help="such as dirichlet+alpha~0.5+clients~10")],
+    data: Annotated[str, Option(help="data set's token")] = "digits",
     trial: Trial = 0,
     seed: Seed = 0,
     out: Out = Path("partition.svg"),
@@ -98,8 +99,8 @@ def draw_partition(
 
 @draw_app.command("graph")
 def draw_graph(
-    token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
-    clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
+    token: Annotated[str, Argument(help="such as ring, or star+weights~uniform")],
+    clients: Annotated[int, Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
     trial: Trial = 0,
     seed: Seed = 0,
     out: Out = Path("graph.svg"),

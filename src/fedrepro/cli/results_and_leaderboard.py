@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from fedrepro.cli.printing import number, say, show
 from fedrepro.core.errors import FedreproError
@@ -14,9 +15,9 @@ from fedrepro.core.errors import FedreproError
 if TYPE_CHECKING:
     from fedrepro.planning.plan import Plan
 
-Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
-Record = Annotated[Path, typer.Option(help="folder of the record")]
-Reports = Annotated[Path, typer.Option(help="folder of reports")]
+Scale = Annotated[str, Option(help="tiny, quick or paper")]
+Record = Annotated[Path, Option(help="folder of the record")]
+Reports = Annotated[Path, Option(help="folder of reports")]
 REPORTS, RECORD = Path("reports"), Path("reports/record")
 
 
@@ -34,10 +35,10 @@ def planned(scale: str) -> Plan:
 
 def record(
     keys: Annotated[
-        list[str] | None, typer.Argument(help="exhibits such as pfnm/figure-2a; none: all")
+        list[str] | None, Argument(help="exhibits such as pfnm/figure-2a; none: all")
     ] = None,
     scale: Scale = "quick",
-    source: Annotated[Path, typer.Option(help="reports, also of another machine")] = REPORTS,
+    source: Annotated[Path, Option(help="reports, also of another machine")] = REPORTS,
     target: Record = RECORD,
 ) -> None:
     """Copy figures, numbers and provenance of runs of size `scale` to the folder `target`."""
@@ -49,7 +50,7 @@ def record(
 
 
 def redraw(
-    keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
+    keys: Annotated[list[str], Argument(help="recorded exhibits such as pfnm/figure-2a")],
     scale: Scale = "quick",
     target: Record = RECORD,
 ) -> None:
@@ -60,15 +61,15 @@ def redraw(
 
 
 def compare(
-    key: Annotated[str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method")],
-    other: Annotated[str | None, typer.Argument(help="a second method")] = None,
+    key: Annotated[str, Argument(help="exhibit such as pfnm/figure-2a, or a method")],
+    other: Annotated[str | None, Argument(help="a second method")] = None,
     scale: Scale = "quick",
     reports: Reports = REPORTS,
     recorded: Record = RECORD,
-    all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
-    exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
-    metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
-    split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
+    all_rows: Annotated[bool, Option("--all", help="also the equal numbers")] = False,
+    exhibit: Annotated[str, Option(help="of two methods: in this one, or paper, only")] = "",
+    metric: Annotated[str, Option(help="of two methods: which number")] = "accuracy",
+    split: Annotated[str, Option(help="of two methods: on which examples")] = "test",
 ) -> None:
     """Compare an exhibit's numbers with recorded ones, or two methods in one metric on one split.
 
@@ -113,11 +114,11 @@ def _compare_methods(
 
 def results(
     scale: Scale = "quick",
-    exhibit: Annotated[str, typer.Option(help="such as pfnm/figure-2a, or pfnm")] = "",
-    method: Annotated[str, typer.Option(help="its label, or its name")] = "",
-    metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
-    split: Annotated[str, typer.Option(help="on which examples, such as test")] = "",
-    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
+    exhibit: Annotated[str, Option(help="such as pfnm/figure-2a, or pfnm")] = "",
+    method: Annotated[str, Option(help="its label, or its name")] = "",
+    metric: Annotated[str, Option(help="such as accuracy")] = "",
+    split: Annotated[str, Option(help="on which examples, such as test")] = "",
+    csv: Annotated[bool, Option("--csv", help="as csv, with every column")] = False,
     reports: Reports = REPORTS,
 ) -> None:
     """List final metrics and tuned hyper-parameters of methods in figures drawn at size `scale`."""
@@ -138,19 +139,19 @@ def results(
 
 
 def recommend(
-    clients: Annotated[int, typer.Option(help="how many you have")],
+    clients: Annotated[int, Option(help="how many you have")],
     skew: Annotated[
-        str, typer.Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
+        str, Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
     ],
-    exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
+    exchanges: Annotated[int, Option(help="how often clients can answer")] = 1,
     public: Annotated[
-        Literal["none", "images"], typer.Option(help="unlabelled ones of other data at the server")
+        Literal["none", "images"], Option(help="unlabelled ones of other data at the server")
     ] = "none",
     starts: Annotated[
-        Literal["one", "different"], typer.Option(help="of your clients' training")
+        Literal["one", "different"], Option(help="of your clients' training")
     ] = "one",
-    scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
-    reports: Annotated[Path, typer.Option(help="folder of the leaderboard")] = RECORD,
+    scale: Annotated[str, Option(help="of the leaderboard")] = "paper",
+    reports: Annotated[Path, Option(help="folder of the leaderboard")] = RECORD,
 ) -> None:
     """List the best methods for your clients, from the leaderboard's scenarios nearest to yours.
 
@@ -193,9 +194,9 @@ def recommend(
 
 
 def submit(
-    key: Annotated[str, typer.Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
+    key: Annotated[str, Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
     scale: Scale = "quick",
-    by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
+    by: Annotated[str, Option(help="who sends it, in words")] = "",
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
@@ -209,11 +210,11 @@ def submit(
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="an entry, as `fedrepro submit` writes it")],
-    runs: Annotated[str, typer.Option(help="files of metrics to compute again, or all")] = "3",
-    seed: Annotated[int | None, typer.Option(help="to draw them; none: at random")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="none: all of them")] = None,
-    enter: Annotated[bool, typer.Option("--enter", help="draw its leaderboard with it")] = False,
+    folder: Annotated[Path, Argument(help="an entry, as `fedrepro submit` writes it")],
+    runs: Annotated[str, Option(help="files of metrics to compute again, or all")] = "3",
+    seed: Annotated[int | None, Option(help="to draw them; none: at random")] = None,
+    cores: Annotated[int | None, Option(min=1, help="none: all of them")] = None,
+    enter: Annotated[bool, Option("--enter", help="draw its leaderboard with it")] = False,
 ) -> None:
     """Compute result files of a submitted entry again, by its own code; exit 1 if bytes differ.
 

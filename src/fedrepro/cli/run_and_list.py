@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
@@ -26,42 +27,38 @@ EVERY = 15.0  # seconds between two lines of progress where no terminal can repl
 def run(
     context: typer.Context,
     methods: Annotated[
-        str, typer.Argument(help="such as fedavg, or fedavg,fedprox,scaffold; or a YAML file")
+        str, Argument(help="such as fedavg, or fedavg,fedprox,scaffold; or a YAML file")
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(help="parameters, such as scaffold.lr=0.1 or partition.balance=true"),
+        Argument(help="parameters, such as scaffold.lr=0.1 or partition.balance=true"),
     ] = None,
-    data: Annotated[str, typer.Option(help="data set")] = RunWords.data,
-    clients: Annotated[int, typer.Option(help="holders of data")] = RunWords.clients,
+    data: Annotated[str, Option(help="data set")] = RunWords.data,
+    clients: Annotated[int, Option(help="holders of data")] = RunWords.clients,
     partition: Annotated[
-        str, typer.Option(help="who holds what, such as iid, dirichlet:0.1 or two-labels")
+        str, Option(help="who holds what, such as iid, dirichlet:0.1 or two-labels")
     ] = RunWords.partition,
-    model: Annotated[str, typer.Option(help="network, such as mlp, resnet20, or file.py:Class")] = (
+    model: Annotated[str, Option(help="network, such as mlp, resnet20, or file.py:Class")] = (
         RunWords.model
     ),
-    rounds: Annotated[int, typer.Option(help="of methods in rounds")] = RunWords.rounds,
-    epochs: Annotated[
-        int, typer.Option(help="local epochs, in a round or at all")
-    ] = RunWords.epochs,
+    rounds: Annotated[int, Option(help="of methods in rounds")] = RunWords.rounds,
+    epochs: Annotated[int, Option(help="local epochs, in a round or at all")] = RunWords.epochs,
     fraction: Annotated[
-        float, typer.Option(help="share of the clients that train in a round")
+        float, Option(help="share of the clients that train in a round")
     ] = RunWords.fraction,
-    lr: Annotated[float, typer.Option(help="step size of the clients")] = RunWords.lr,
-    batch_size: Annotated[int, typer.Option(help="of the clients' steps")] = RunWords.batch_size,
-    optimiser: Annotated[
-        str, typer.Option(help="of the clients: sgd or adam")
-    ] = RunWords.optimiser,
-    graph: Annotated[str, typer.Option(help="of methods without a server, such as ring")] = (
+    lr: Annotated[float, Option(help="step size of the clients")] = RunWords.lr,
+    batch_size: Annotated[int, Option(help="of the clients' steps")] = RunWords.batch_size,
+    optimiser: Annotated[str, Option(help="of the clients: sgd or adam")] = RunWords.optimiser,
+    graph: Annotated[str, Option(help="of methods without a server, such as ring")] = (
         RunWords.graph
     ),
-    trials: Annotated[int, typer.Option(help="seeded repetitions")] = RunWords.trials,
+    trials: Annotated[int, Option(help="seeded repetitions")] = RunWords.trials,
     out: Annotated[
-        str, typer.Option(help="folder to compute in, made if it is not there; by itself runs")
+        str, Option(help="folder to compute in, made if it is not there; by itself runs")
     ] = "",
-    cores: Annotated[int, typer.Option(min=0, help="0: all that this process may use")] = 0,
+    cores: Annotated[int, Option(min=0, help="0: all that this process may use")] = 0,
     profile: Annotated[
-        str, typer.Option(help="of Snakemake, such as profiles/gpu or profiles/slurm")
+        str, Option(help="of Snakemake, such as profiles/gpu or profiles/slurm")
     ] = "",
 ) -> None:
     """Train clients and combine them by methods: a table, a picture and a csv.
@@ -158,7 +155,7 @@ def _list(kind: str) -> None:
 
 @list_app.command()
 def methods(
-    word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
+    word: Annotated[str, Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
     from fedrepro.core.literature_names_and_tokens import method_called, names_of_field, simple

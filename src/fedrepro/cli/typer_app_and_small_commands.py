@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from fedrepro import __version__
 from fedrepro.cli.data_and_draw import data_app, draw_app
@@ -76,8 +77,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="say which one it is", callback=_version, is_eager=True),
+        bool, Option("--version", help="say which one it is", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -85,7 +85,7 @@ def _options(
 
 @app.command()
 def start(
-    folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
+    folder: Annotated[Path, Argument(help="folder to make, or to write into")] = Path("."),
 ) -> None:
     """Copy the Snakemake workflow and its configuration to `folder`, to run experiments there."""
     from fedrepro.stages.snakemake_in_folder import start as begin
@@ -97,7 +97,7 @@ def start(
 def exhibits(
     scale: Scale = "quick",
     yaml: Annotated[
-        str, typer.Option(help="print those of this paper as a file for config/exhibits")
+        str, Option(help="print those of this paper as a file for config/exhibits")
     ] = "",
 ) -> None:
     """List papers' figures and tables, with the commands that run them at the size `scale`."""
@@ -123,8 +123,8 @@ def exhibits(
 
 @app.command()
 def check(
-    paper: Annotated[str, typer.Argument(help="paper, such as pfnm")],
-    file: Annotated[Path, typer.Argument(help="recorded case, .npz")],
+    paper: Annotated[str, Argument(help="paper, such as pfnm")],
+    file: Annotated[Path, Argument(help="recorded case, .npz")],
 ) -> None:
     """Compare our code with a paper's own outputs in `file`; exit 1 if unequal, 2 if untestable."""
     from fedrepro.core.paper_files import attributes_of_papers
@@ -141,7 +141,7 @@ def check(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="which one; none: a list of them")] = "",
+    name: Annotated[str, Argument(help="which one; none: a list of them")] = "",
 ) -> None:
     """Run a benchmark with its options (in `context`); exit 1 if it is slower than its target."""
     if not BENCHMARKS.is_dir():
@@ -169,9 +169,9 @@ def doctor() -> None:
 
 @app.command()
 def plan(
-    target: Annotated[str, typer.Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
+    target: Annotated[str, Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
     listed: Annotated[
-        bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
+        bool, Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
     """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
@@ -204,7 +204,7 @@ def plan(
 
 @app.command()
 def documents(
-    check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
+    check: Annotated[bool, Option(help="only say whether they are in step")] = False,
 ) -> None:
     """Rewrite outdated pages (config/README.md, numbers in docs); `check` lists them, exits 1."""
     from fedrepro.cli.generated_docs import documents as generated
@@ -222,11 +222,9 @@ def documents(
 
 @app.command()
 def site(
-    reports: Annotated[Path, typer.Option(help="reports folder, or the record")] = Path(
-        "reports/record"
-    ),
+    reports: Annotated[Path, Option(help="reports folder, or the record")] = Path("reports/record"),
     scale: Scale = "paper",
-    out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
+    out: Annotated[Path, Option(help="folder to write")] = Path("site"),
 ) -> None:
     """Write web pages of the figures and tables in `reports`/`scale`, and compute no results.
 

@@ -381,6 +381,10 @@ class MixedNetwork(Network):
     def widest(self) -> int:
         return max(member.widest for member in self.members)
 
+    @cached_property
+    def products(self) -> int:
+        return max(member.products for member in self.members)
+
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         import torch
 

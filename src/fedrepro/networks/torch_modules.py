@@ -66,7 +66,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     fixed = {key: held.fixed for key, held in form.items() if held.fixed is not None}
     if fixed:
         made.load_state_dict(fixed, strict=False)
-    varying = (held.name for held in form.values() if held.dtype and held.fixed is None)
+    varying = dict.fromkeys(k.name for k in form.values() if k.dtype and k.fixed is None)
     return replace(_tried(model, made, shape, classes), varying=tuple(varying))
 
 

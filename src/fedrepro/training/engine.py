@@ -109,6 +109,8 @@ def train(
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
+    if others := {*(reference or ())} - {*network.shapes}:
+        raise FedreproError(f"the network has no '{min(others)}': name `reference` as `start`")
     tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
     summed = {k: np.empty_like(v) for k, v in tensors.items()} if keep_gradients else None
 

@@ -206,7 +206,8 @@ class Clients:
             settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
         with self.ledger.timed():
             examples, tasks = self._tasks(rng)
-            start = initial_weights(above, settings, [task.rng for task in tasks])
+        start = initial_weights(above, settings, [task.rng for task in tasks])
+        with self.ledger.timed():
             trained = train(above, examples.above(below, body), tasks, settings, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
@@ -336,8 +337,11 @@ def initial_weights(
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     how = settings.weight_sd, settings.bias, settings.init
-    drawn = [network.initial(place, *how) for place in places]
-    return {name: np.stack([one[name] for one in drawn]) for name in network.shapes}
+    drawn = {k: np.empty((len(places), *v), np.float32) for k, v in network.shapes.items()}
+    for i, place in enumerate(places):  # one by one, since all may fill the memory
+        for name, value in network.initial(place, *how).items():
+            drawn[name][i] = value
+    return drawn
 
 
 @dataclass(frozen=True)
