@@ -21,6 +21,7 @@ from fedrepro.networks.layers import Affine
 from fedrepro.networks.network import Network
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.networks.predict import network_of
+from fedrepro.training import compiled_trainer
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
@@ -213,6 +214,21 @@ def test_bytes_do_not_depend_on_the_company(kind, optimiser, batch):
         require_same(own.only(*chosen).run(**how), whole, chosen)
 
 
+@pytest.mark.parametrize("kind", ["dense", "dropout", "convolutional", "variational"])
+@pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
+def test_bytes_do_not_depend_on_the_round_before(kind, optimiser):
+    """Rounds share a trainer's buffers; whatever another rate left in them changes nothing."""
+    own = training(kind, procedure(optimiser))
+    alone = own.run()
+    latest = compiled_trainer._latest[0]
+    bad = replace(own, given=replace(own.given, lr=1e30, epochs=3))
+    assert not bad.run().finite.any()
+    assert compiled_trainer._latest == [latest]
+    require_same(own.run(), alone)
+    assert own.run(keep_gradients=True).gradients
+    assert compiled_trainer._latest != [latest]
+
+
 @pytest.mark.parametrize("patience", [0, 2])
 def test_chunks_may_end_anywhere(monkeypatch, patience):
     own = training(given=procedure("amsgrad", epochs=25, patience=patience), spread=0.6)
@@ -382,7 +398,7 @@ def test_an_average_is_of_models_as_they_stopped_and_leaves_out_what_is_not_fini
     assert not any(value.any() for value in found.tensors.values())
 
 
-@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+@pytest.mark.parametrize("kind", ["dense", "convolutional", "variational"])
 @pytest.mark.parametrize("optimiser", ["plain", "amsgrad"])
 @pytest.mark.parametrize("patience", [0, 2])
 def test_the_others_finish_with_the_same_bytes(kind, optimiser, patience):

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,16 @@ from fedrepro.training.training_settings import EarlyStopping, Procedure, Traine
 log = logging.getLogger(__name__)
 train: Any = compiled_steps.train_model
 NOTHING: Any = compiled.Nothing()
+_latest: list[CompiledTrainer] = []
+
+
+def trainer_of(procedure: Procedure, examples: Examples, keep_gradients: bool) -> CompiledTrainer:
+    """Return the latest trainer, with its buffers, if it fits: rounds train alike; or a new one."""
+    if not (_latest and _latest[0].fits(procedure, examples, keep_gradients)):
+        _latest.clear()
+        _latest.append(CompiledTrainer(procedure, examples, keep_gradients))
+    _latest[0].procedure = procedure
+    return _latest[0]
 
 
 class CompiledTrainer:
@@ -53,7 +64,7 @@ class CompiledTrainer:
         self.size = self.rows.size
         self.prior = next((t for t in procedure.losses if isinstance(t, GaussianPrior)), None)
         indirect = self.drawn or layers.recurrent
-        given = procedure.settings
+        given, self.examples, self.keep_gradients = procedure.settings, examples, keep_gradients
         fused = given.optimiser == "sgd" and given.batch_size and not (given.momentum or given.l2)
         # a step is just w - lr · gradient, which need not be stored
         self.direct = bool(fused) and not (indirect or keep_gradients or procedure.weight_penalties)
@@ -66,6 +77,15 @@ class CompiledTrainer:
         self.weights = self.rows.views(self.model.weights)
         self.received = self.rows.views(self.model.received) if procedure.terms else {}
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
+
+    def fits(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> bool:
+        """Return whether it would train so too: nothing but learning rate and epochs may differ."""
+        own, other = (
+            (one.network, replace(one.settings, lr=0.0, epochs=0), one.terms)
+            for one in (self.procedure, procedure)
+        )
+        kept = self.keep_gradients == keep_gradients
+        return kept and self.examples is examples and own == other
 
     def parts(
         self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
@@ -101,6 +121,7 @@ class CompiledTrainer:
                 value = tensors[name]
                 view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
         if self.drawn:  # the prior of the divergence: as received, or the same for all weights
+            model.gradient[:] = 0  # the noise of a draw goes there, but not into what fills up rows
             size, sd = self.net.size, 1 if self.prior is None else self.prior.sd
             if sd is None:
                 model.prior[:] = model.received[:size]

@@ -206,9 +206,9 @@ def _run(
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     trainer: CompiledTrainer | AutogradTrainer
     if is_compiled(procedure, examples.inputs.device.type):
-        from fedrepro.training.compiled_trainer import CompiledTrainer
+        from fedrepro.training.compiled_trainer import trainer_of
 
-        trainer = CompiledTrainer(procedure, examples, keep_gradients)
+        trainer = trainer_of(procedure, examples, keep_gradients)
         if kept == {}:  # it is zero to begin with
             names = procedure.settings.remembered
             kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}

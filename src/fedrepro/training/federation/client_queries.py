@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,8 +129,7 @@ class ClientCost:
     seconds: float = 0.0
 
     def __add__(self, other: ClientCost) -> ClientCost:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return ClientCost(*(ours + theirs for ours, theirs in pairs))
+        return ClientCost(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 @dataclass
