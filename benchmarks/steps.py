@@ -45,7 +45,7 @@ from fedrepro.networks.predict import network_of  # noqa: E402
 from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.training_settings import InitialTensors, Procedure, Settings  # noqa: E402
+from fedrepro.training.training_settings import Procedure, Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks
 AVX512 = WIDE
@@ -89,7 +89,7 @@ def ours(
     task = Task(np.arange(len(x)), RngKey(0), steps=steps)
 
     def run() -> None:
-        list(trainer.parts([task], InitialTensors(start, {}), None))
+        list(trainer.parts([task], start, None, None))
 
     return run
 

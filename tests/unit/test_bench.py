@@ -98,6 +98,7 @@ ROUNDS = {"fedrepro": {}, "with matching": {}} | PRODUCTS
         pytest.param(
             *("rounds", "--workload rm-mlp --rounds 1", ROUNDS), marks=pytest.mark.nightly
         ),
+        pytest.param("steps", "--only lenet-28-64", {}, marks=pytest.mark.nightly),
         ("matching", "--clients 3 --units 4 --inputs 6", {}),
         pytest.param("memory", "--clients 2 4 --block 2", {}, marks=pytest.mark.nightly),
         pytest.param("checksums", "--clients 2 3 --epochs 1", {}, marks=pytest.mark.nightly),

@@ -43,6 +43,7 @@ from fedrepro.stages.aggregate import SharedPreparation, require_models, run_set
 from fedrepro.stages.data import prepare
 from fedrepro.stages.job_log_and_gpu_lock import Failures
 from fedrepro.stages.trial_rounds import TrialRounds
+from fedrepro.stages.user_models.method_contract import methods_of
 from fedrepro.training.mixing_matrices import weights_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -206,6 +207,14 @@ def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
         with pytest.raises(FedreproError, match=told):
             registry.components("method")
     assert registry._found["method"]["average"] is average
+
+
+def test_a_method_in_a_folder_with_a_colon_is_a_sentence(named, tmp_path, monkeypatch):
+    (tmp_path / "a:b").mkdir()
+    (tmp_path / "a:b/mine.py").write_text(MEDIAN)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedreproError, match="a is missing: write it, or take it out"):
+        methods_of("a:b/mine.py")
 
 
 def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, monkeypatch, capsys):

@@ -287,7 +287,7 @@ def methods_of(wanted: str) -> list[Component]:
         return [known[wanted]]
     component_files.add_files([wanted])
     files = component_files.configured_files()
-    file = next(one for one in files if os.path.abspath(one) == os.path.abspath(wanted))
+    file = next((one for one in files if os.path.abspath(one) == os.path.abspath(wanted)), "")
     methods = [item for item in components_of(file) if item.kind == "method"]
     if not methods:
         raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
