@@ -173,6 +173,27 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert again["accuracy"].tolist() == found["accuracy"].tolist()
 
 
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self) -> None:
+        body = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)
+        super().__init__(*body)
+"""
+
+
+@pytest.mark.workflow
+def test_an_own_network_is_trained_from_its_file(tmp_path):
+    """Jobs are planned in a process whose first import of torch is that of the file."""
+    (tmp_path / "nets.py").write_text(NET)
+    given = {"data": "digits", "clients": 2, "rounds": 3, "lr": 0.1, "batch_size": 16}
+    model, folder = f"{tmp_path}/nets.py:Net", tmp_path / "runs"
+    found = fedrepro.run(methods="fedavg", model=model, trials=1, folder=folder, **given)
+    assert found["accuracy"].item() > 0.5
+
+
 def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")

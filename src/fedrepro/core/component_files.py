@@ -20,7 +20,7 @@ from fedrepro.core.source_digests import PACKAGE, digest_of
 
 # opened by Python, its packages and the system
 THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
-CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
+CODE = (".py", ".pyc", ".so", ".nbi", ".nbc", ".smk", "Snakefile")
 _watched: list[dict[str, None]] = []
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH

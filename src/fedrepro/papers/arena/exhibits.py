@@ -210,7 +210,7 @@ PARTS_1["1-starts"] = exhibit(
         "lenet": {"label": "Dirichlet 0.1"},
         "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [PFNM]},
     },
-    quick=exhibit(FEWER_STARTS, headline=True),
+    quick=FEWER_STARTS,
     tiny=FEWER_STARTS,
 )
 PARTS_1["1-perceptron"] = exhibit(
