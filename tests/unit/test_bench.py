@@ -57,6 +57,16 @@ def test_a_missed_target_is_exit_status_1(tmp_path, capsys, bound, status):
     assert {"cpu", "cores", "versions", "revision", "load"} <= set(found["machine"])
 
 
+def test_the_page_names_every_benchmark(capsys):
+    assert main(["bench"]) == 0
+    names = capsys.readouterr().out.partition("names are ")[2].split()
+    (row,) = [line for line in Path("docs/using.md").read_text().splitlines() if "bench tr" in line]
+    assert {name.strip(",") for name in names} == {
+        *row.split("also ")[1].split("`")[1::2],
+        "training",
+    }
+
+
 def test_a_benchmark_is_a_script_of_its_own_and_contenders_run_in_turn(capfd):
     assert main(["bench", "quick", "--help"]) == 0
     assert "fedrepro bench quick" in capfd.readouterr().out
