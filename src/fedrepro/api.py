@@ -1,13 +1,13 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
 A one-shot method or a control (a bound, such as pooled training) is a function of trained models. A
-method in rounds is a class, as `Federated`. A simulation takes parameters and an `rng` alone:
+method in rounds is a class like `Federated`. A simulation takes parameters and an `rng` alone:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
 
-A method gets no more information than it declares in `needs`: as data in `ClientInfo`, or as
-answers of `Clients`, objects by which a server asks clients to train without seeing their data.
+A method gets only the information that it declares in `needs`: as data in `ClientInfo`, or as
+answers from `Clients`, an object by which a server lets clients train without seeing their data.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ class Report:
     metrics: a number by name of metric, of METRICS or declared by the method. clients: a number per
     client by name of metric, arrays (J,); NaN for absent clients. traffic: number and bytes of the
     round's messages; by default one model to and one from every client that trained, or one network
-    along each edge of a graph. exchanges: the round's round trips from the server to clients and
-    back; on a graph, how often nodes sent to neighbours.
+    along each edge of a graph. exchanges: how often the server sent to clients and got answers in
+    the round; on a graph, how often nodes sent to neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -204,9 +204,9 @@ class GlobalModel:
         tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
         weights: each network's weight by class, (m, K), columns sum to one; None if m is 1.
         diagnostics: a number by name of metric, of METRICS or declared by the method.
-        traffic, exchanges: number and bytes of a one-shot method's messages, and how many times
-            clients sent some to the server; by default their models once, and then their answers
-            to what the method asked through `ClientInfo.clients`.
+        traffic: number and bytes of a one-shot method's messages; by default the clients' models,
+            and all that the method sent and got through `ClientInfo.clients`.
+        exchanges: how often clients sent to the server; by default counted from these messages.
         layers: names of layers in the clients' state dicts, if known.
         ties: if given, each network votes for the class that it predicts, with its weight for that
             class, and this random key draws among classes with equal votes.
@@ -289,13 +289,13 @@ State = dict[str, Any]
 class Federated(Protocol):
     """A method in rounds with a server, whose state is plain data: arrays, tensors, numbers.
 
-    `init` returns the state before the first round; `round` the next state and the round's
-    measurements; `model` the global model, or a model per client if each predicts by its own.
-    Results depend on arguments alone. rng.round is the round's number, `rounds` how many are run.
+    `init` returns the state before the first round. `round` runs round number rng.round, and
+    returns the next state and the round's measurements. `model` returns the global model, or one
+    model per client. Results depend on arguments alone. `rounds` is the number of rounds to run.
 
-    On a graph, without a server, methods get `GraphNodes` instead of `Clients`, and have `beliefs`
-    instead of `model`: it returns {"before": tensors, "after": tensors}, all N nodes' weights by
-    name, (N, *shape), before and after each node combines its network with its neighbours'.
+    On a graph, without a server, methods get `GraphNodes` instead of `Clients`. Instead of `model`
+    they have `beliefs`, which returns {"before": tensors, "after": tensors}: all N nodes' weights
+    by name, (N, *shape), before and after each node combines its network with its neighbours'.
     """
 
     rounds: int
@@ -319,8 +319,8 @@ Tensors = Mapping[str, np.ndarray]
 class Simulated:
     """The measurements of a simulation, a method that needs neither a data set nor models.
 
-    rounds: numbers by name of metric for each measured step, one for all N nodes or an array (N,);
-    the last step's are final. ended: further numbers by name of metric that belong to no step.
+    rounds: by measured step and name of metric, a number for all N nodes or an array (N,); the last
+    step's are the final results. ended: further results of the whole run, by name of metric.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -368,8 +368,8 @@ def method(
         evaluate: parts of the data, such as test, on which its models are measured.
         scenario: what it fixes of partition, model, training: {kind: name or {parameter: value}}.
         metrics: metrics, by name, that are measured of this method alone.
-        prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters) that
-            is called once for all settings equal in these; they get its result as `prepared`.
+        prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters).
+            Settings that agree in these parameters share one call, whose result is `prepared`.
         sends: what clients send besides their models, as a phrase (with need `client_answers`).
         one_start: whether clients must start from equal weights; "better": they should.
         grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.

@@ -1,4 +1,4 @@
-"""`fedrepro data` and `draw`: list and fetch data sets, draw who holds which, and draw graphs."""
+"""`fedrepro data` lists and fetches data sets; `fedrepro draw` draws partitions and graphs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def draw_partition(
     seed: Seed = 0,
     out: Out = Path("partition.svg"),
 ) -> None:
-    """Draw how a partition divides data: a map of clients and classes, with its skew in words."""
+    """Draw how a partition divides data, by clients and classes; print how much clients differ."""
     from fedrepro.core.registry import parse_token
 
     partition, dataset = parse_token("partition", token), parse_token("dataset", data)
@@ -105,7 +105,7 @@ def draw_graph(
     seed: Seed = 0,
     out: Out = Path("graph.svg"),
 ) -> None:
-    """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
+    """Draw a communication graph: nodes, edges, weights; print how fast averaging on it mixes."""
     from fedrepro.core.registry import parse_token
     from fedrepro.drawings.partition_and_graph_maps import graph_map
 

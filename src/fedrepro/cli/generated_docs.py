@@ -1,4 +1,4 @@
-"""Generated documents: config/README.md, and the numbers in pages."""
+"""Texts of generated documents: config/README.md, and tables and numbers in other pages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def documents() -> dict[Path, str]:
 
 
 def docs_page(template: str) -> str:
-    """Return a page as markdown: file `template` of cli/templates, filled with lists from code."""
+    """Return a markdown page: the file `template` of cli/templates, with tables made from code."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -83,7 +83,7 @@ def docs_page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table, a row per paper: printed numbers, claims, how many are judged."""
+    """Return a markdown table of counts by paper: printed numbers, claims, how many are judged."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")

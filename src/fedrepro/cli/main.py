@@ -85,9 +85,9 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load users' methods, data sets, … from files in `components` of config.yaml.
+    """Let this process load users' methods, data sets, … from the files that config.yaml lists.
 
-    The environment variable FEDREPRO_COMPONENTS, if set, lists other files in their place.
+    They are under its key `components`, which the variable FEDREPRO_COMPONENTS, if set, overrides.
     """
     from fedrepro.core import component_files
 

@@ -67,9 +67,9 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text that is equal for a job's client and its server if they compute equal results.
+    """Return a text about this process; a server runs a client's job only if their texts are equal.
 
-    It names Python's folder, the CPU kernels, and fedrepro's folder and `digest` of its sources.
+    It names Python's folder, the CPU kernels, fedrepro's folder, and `digest`, a hash of sources.
     """
     return f"{sys.prefix}:{kernel_pinning.pin()}:{source_digests.PACKAGE}:{digest}"
 

@@ -56,7 +56,7 @@ main(*map(int, sys.argv[1:]))"""
 def start_server(jobs: int) -> int | None:
     """Start a process that has libraries loaded and forks for each of a workflow's `jobs`.
 
-    Returns the descriptor of a pipe that keeps it alive; None if not started, as for few jobs.
+    Returns a pipe's descriptor: closing it ends the process. None if none is started (few jobs, …).
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
@@ -178,7 +178,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def use_large_pages() -> None:
-    """Move this process into pages of 2 MiB, whose tables a fork does not copy (Linux 6.1)."""
+    """Move this process's memory to pages of 2 MiB, so that forks are faster (from Linux 6.1)."""
     advise = ctypes.CDLL(None).madvise
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     for begin, end in re.findall(r"^(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", maps, re.M):
@@ -187,7 +187,7 @@ def use_large_pages() -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load libraries; serve jobs at socket `listening` until pipe `lifeline` ends (descriptors)."""
+    """Load libraries; serve jobs at a socket until a pipe ends. Arguments are their descriptors."""
     gc.disable()  # collecting takes a third of loading, and finds nothing
     component_files.set_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded_source()["digest"]), socket.socket(fileno=listening)

@@ -216,9 +216,9 @@ def verify(
     cores: Annotated[int | None, Option(min=1, help="none: all of them")] = None,
     enter: Annotated[bool, Option("--enter", help="draw its leaderboard with it")] = False,
 ) -> None:
-    """Compute result files of a submitted entry again, by its own code; exit 1 if bytes differ.
+    """Compute result files of a submitted entry again, by the code in it; exit 1 if values differ.
 
-    `runs` is how many, drawn by `seed`, or all. If all agree, `enter` adds it to its leaderboard.
+    If all `runs` files, drawn by `seed`, agree, `enter` adds the entry to its leaderboard.
     """
     from fedrepro.stages import submissions
 

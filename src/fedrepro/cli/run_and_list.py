@@ -1,4 +1,4 @@
-"""`fedrepro run`, and `fedrepro list`: the names that it takes."""
+"""`fedrepro run` compares methods; `fedrepro list` lists the names that `fedrepro run` takes."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def run(
         str, Option(help="of Snakemake, such as profiles/gpu or profiles/slurm")
     ] = "",
 ) -> None:
-    """Train clients and combine them by methods: a table, a picture and a csv.
+    """Train clients and combine their models by methods; make a table, a picture and a csv.
 
-    The run is kept as YAML in the folder `out`; a second time the command goes on where it was.
+    The folder `out` keeps the run as YAML. If interrupted, give the command again to continue.
     """
     from fedrepro.stages.run_figures_or_methods import COLUMNS, CONFIDENCE, run_words
 

@@ -1,7 +1,7 @@
 """Settings and handlers of the Snakemake workflow, on one machine or a cluster with SLURM.
 
 Snakemake's plugin for SLURM asks sacct for the states of jobs, and waits for ever where SLURM keeps
-no accounts. It is made to ask squeue, if SLURM remembers ended jobs for long enough.
+no accounts. This module lets it ask squeue, if SLURM remembers ended jobs for long enough.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    As parameters of Snakemake's rules they would make it run everything again, but they change no
-    result: `mirror`, a folder of raw files or ""; seconds between checkpoints; and users' files of
-    `components` (methods, data sets, …), whose versions are parameters of rules already.
+    Snakemake runs a rule again if its parameters changed, but these settings change no result:
+    `mirror` is a folder of raw files or "", `checkpoint_seconds` the time between checkpoints, and
+    `components` are users' files of methods, …, whose versions are parameters of rules already.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -54,8 +54,8 @@ def add_scripts_to_path() -> None:
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     """Delete result files of methods that failed at size `scale`, so that they are computed again.
 
-    Returns (sentences on the failures, files of figures with such methods). The files get an old
-    date, so that the next run draws them again.
+    Returns (sentences on the failures, files of figures with such methods). The figures' files get
+    an old date, so that the next run draws them again.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -120,9 +120,9 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
     """Set how Snakemake's SLURM plugin asks for the states of jobs; cancel jobs of an earlier run.
 
-    Changes `settings`, the plugin's own: sacct is asked where squeue forgets a job too soon. Yields
-    sentences on what was done; FedreproError is raised if jobs cannot be submitted, or SLURM would
-    not report their ends. `folder` is the working folder of jobs.
+    Sets squeue in the plugin's `settings`, or sacct where squeue forgets jobs too soon. Yields
+    sentences for the user. Raises FedreproError if jobs cannot be submitted, or if SLURM would not
+    report that they ended. `folder` is the working folder of jobs.
     """
     if shutil.which("sbatch") is None:
         raise FedreproError(

@@ -62,7 +62,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file has `checksum`, but for one stored in it at byte offset `hole`."""
+    """Return whether a file has `checksum`; skip the checksum stored in it at offset `hole`."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -111,7 +111,7 @@ def place_of(path: Name) -> str:
 
 
 def require_place(path: Name, written: str) -> None:
-    """Raise FedreproError if `path` was moved; `written` is its `place_of` when it was made."""
+    """Raise FedreproError if a file was moved to `path` from `written`, a result of `place_of`."""
     if written and place_of(path) not in ("", written):
         raise corrupt_file_error(path, f"it was made as {written}")
 
@@ -124,7 +124,7 @@ def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> F
 
 
 def version_error(path: Name, found: object, remove: str) -> FedreproError:
-    """Return an error: `path` has schema `found`, so delete the `remove`, "file" or "folder"."""
+    """Return an error: `path` has schema version `found`; delete its file or folder (`remove`)."""
     said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
     return FedreproError(f"{said}; delete the {remove} and start again")
 
@@ -178,7 +178,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise if output `path` is a folder or device, among inputs `read`, or not of `suffixes`."""
+    """Raise if output `path` is a folder or device, an input (`read`), or lacks all `suffixes`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class MethodKind:
     """A kind of method, such as one-shot.
 
-    stage: the workflow step that runs such methods, as aggregate. words: the kind's name in texts.
-    with_data: whether such methods use a data set.
+    stage: the workflow's step that runs methods of this kind, such as aggregate. words: the kind's
+    name in texts. with_data: whether methods of this kind use a data set.
     """
 
     stage: str

@@ -151,7 +151,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric's value in a trial. tune: a fine-tuning, if any; repetition: its sample's number."""
+    """A metric's value in a trial; with `tune`, after fine-tuning on sample number `repetition`."""
 
     trial: int
     method: Spec

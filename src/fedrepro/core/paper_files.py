@@ -41,7 +41,7 @@ def paper_attribute(paper: str, what: str) -> str:
 
 
 def exhibits_file(paper: str) -> Path:
-    """Return the path of the file that defines a paper's figures and tables (or should do so)."""
+    """Return the path of the file that defines a paper's figures and tables; it may be missing."""
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
@@ -66,7 +66,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """List papers with a file of `names` in their folder or a file <paper><suffix> in `own`."""
+    """List papers that have any file of `names` in their folder, or <paper><suffix> in `own`."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -88,7 +88,7 @@ def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return paths, relative to `root`, of papers' findings*.md by <paper> or <paper>-<part>."""
+    """Return {<paper> or <paper>-<part>: path of the paper's findings*.md, relative to `root`}."""
     found = (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md")
     pages = {path.parent.name + path.stem.removeprefix(FINDINGS): path for path in found}
     return {name: pages[name].relative_to(root) for name in sorted(pages)}

@@ -1,6 +1,6 @@
 """The provenance of results: sources, parameters, versions and machine, but no time of day.
 
-Sources are the code that the process, or the one that it was forked from, loaded.
+Sources are the code as this process loaded it, or as its parent process did before a fork.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class RngKey:
     def clock(self) -> str:
         """Return the key's time as text: "epoch" without rounds, else "round" or "round/epoch".
 
-        ";call" follows where a client trains again. Epoch 0 is left out, so that round r of a
-        method draws the numbers of epoch r of one without rounds: they are compared on equal ones.
+        ";call" follows if a client trains again in a round. Epoch 0 is left out: so round r of one
+        method and epoch r of another without rounds draw equal numbers, for a fair comparison.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

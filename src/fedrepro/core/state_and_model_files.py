@@ -42,7 +42,7 @@ def normalized(
 ) -> dict[str, Any]:
     """Return a method's state as saving and loading it would give it: copied, arrays contiguous.
 
-    Values that the last round's result, `before`, has too are not copied. Errors name `place`.
+    Objects that are also in `before`, the last round's result, are not copied. Errors name `place`.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -192,7 +192,7 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables of some local models each, to write to a file: a row per model and tensor.
+    """Yield the tables of a file of local models, some models in each: a row per model and tensor.
 
     `tensors` are weights, float32 (models, *shape), by name. All other arguments have an item for
     each model: `examples`, its number of training examples, and `epochs`, its number of epochs if

@@ -13,7 +13,7 @@ class CheckedLoader(LOADER):  # type: ignore[misc]
     """PyYAML's loader, but a mapping that has a key twice raises ValueError."""
 
     def flatten_mapping(self, node: Any) -> None:
-        """Raise if mapping `node` has a key twice; merge into it, once, mappings given by <<."""
+        """Raise if mapping `node` has a key twice; else merge in the mappings that << refers to."""
         if hasattr(node, "flat"):
             return
         node.flat, keys = True, set()

@@ -140,10 +140,10 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> dict[str, float]:
-    """Return by name how much clients differ; `counts`, int64 (J, K): examples by client and class.
+    """Return measures of how clients differ, from `counts` by client and class, int64 (J, K).
 
-    clients: J. size_*: examples of a client; classes_*: classes of a client; distance_*: as
-    `distances`, 0 to 1. * is min, median, max or mean.
+    clients: J. size_*: examples of a client; classes_*: classes of a client; distance_*: total
+    variation (`distances`), 0 to 1. * is min, median, max or mean over clients.
     """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return {

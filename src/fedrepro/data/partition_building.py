@@ -1,11 +1,11 @@
 """From a partition component to `partition.parquet` and back: which client has which examples.
 
 A partition component assigns every training example to a client. Here its result is checked,
-validation examples are dealt out alike, and all trials become one table.
+validation examples are dealt to clients in like shares, and all trials become one table.
 
 A data set whose component declares a `population` stores its first clients as arrays, and generates
 the examples of any client from the client's number, so that there may be millions of clients. If
-partition `natural` has more clients than are stored, a client costs nothing until it is drawn.
+partition `natural` has more clients than are stored, a client is generated only when it is drawn.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Holdout:
     """A kind of held-out examples: training data that a partition gives no client to train on.
 
     split: their name in files. need: the key that a method declares in `needs` to get them.
-    parameter: the partition's parameter that is their number. at: who holds them, the value of its
-    parameter `validation_at`; None for the public sample.
+    parameter: the partition's parameter that sets their number. at: the value of the parameter
+    `validation_at` that says who holds them; None for the public sample.
     """
 
     split: str
@@ -91,10 +91,10 @@ def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class ClientGenerator(Protocol):
-    """Generates any client's examples from its index; the first `kept` clients are also stored.
+    """A generator of any client's examples by its index; the first `kept` clients are also stored.
 
-    `sizes`: training examples, at least 1, of the first clients: int64 (J,). `examples`: a client's
-    training inputs (n, D), in the data set's dtype, and labels (n,).
+    `sizes` returns the numbers of training examples, at least 1, of the first J `clients`: int64
+    (J,). `examples` returns a client's training inputs (n, D), of the data set's dtype, and labels.
     """
 
     @property
@@ -107,7 +107,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Clients, often millions, whose examples generator `made` makes; rows are in client order."""
+    """Clients, often millions, whose examples `made` generates; rows number these by client."""
 
     made: ClientGenerator
     clients: int
@@ -175,12 +175,12 @@ class PartitionIndices:
 def build_partition(
     spec: Spec, prepared: Prepared, trials: range, seed: int, population: Population | None = None
 ) -> pa.Table:
-    """Divide `prepared` by partition `spec` in each trial; return rows trial, client, split, index.
+    """Divide `prepared` by `spec` in each trial; return columns trial, client, split and index.
 
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
     proportion to training examples, by class or natural group. Metadata `noise`: variances by
-    client in each trial, or None. Clients of a `population`, which makes examples, have no rows.
+    client in each trial, or None. If a `population` generates the examples, there are no rows.
     """
     import pyarrow as pa
 
@@ -351,13 +351,13 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Return the most validation examples a client can have; None if the data set decides."""
+    """Return the most validation examples that clients have in all; None if not yet known."""
     at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
     return cast("int | None", at_clients or dataset.values.get("validation"))
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
-    """Return the error: `who` ("tuning") needs validation examples, `who_has` ("x has") none."""
+    """Return the error "<who> works on validation examples of clients, and <who_has> none: …"."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 

@@ -258,7 +258,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw up to 10,000 training inputs (n, D) of `other`; raise, naming `who`, if not `shape`."""
+    """Draw up to 10,000 training inputs (n, D) of `other`; raise "<who>: …" unless of `shape`."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"

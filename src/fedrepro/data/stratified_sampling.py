@@ -22,7 +22,7 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are broken at random. `weights`, not negative with a positive sum, and result: int64 (n,).
+    Ties are broken at random. `weights`, int64 (n,), are ≥ 0 with a sum > 0. Returns int64 (n,).
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))

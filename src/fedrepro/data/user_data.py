@@ -171,10 +171,10 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Split a user's examples into train, validation and test by class, equally in all runs.
+    """Split a user's examples into train, validation and test, each class in proportion.
 
-    `test` and `validation` are numbers of examples, `kind` is that of the data set, such as image;
-    `scale` divides inputs, `stream` names the random numbers.
+    `test` and `validation` are numbers of examples. `kind` is the data set's kind, such as image.
+    `scale` divides inputs. `stream` names the random numbers, whose seed is fixed.
     """
     x, y, names, count = examples.x, examples.y, examples.classes, len(examples.classes)
     if count < 2:

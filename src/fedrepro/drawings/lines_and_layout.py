@@ -78,7 +78,7 @@ def planned(exhibit: Exhibit) -> Planned:
 def positions(column: pd.Series) -> pd.Series:
     """Return the positions on an axis of a parameter's values, float64: numbers as they are.
 
-    Layer widths, such as 50 and 50@50, become numbers of layers if one list has several.
+    If any value lists widths of several layers, as 50@50, each becomes its number of layers.
     """
     layers = column.astype(str).str.count("@") + 1
     return (layers if layers.max() > 1 else column).astype(float)
@@ -90,14 +90,14 @@ def parameter_title(key: str) -> str:
 
 
 def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split a figure's csv by labels of scenarios, such as data sets; {"": all} if it has one."""
+    """Split a figure's csv by scenario (data set, …): {label: rows}; {"": all} without labels."""
     if CASE not in numbers:
         return {"": numbers}
     return {str(case): rows for case, rows in numbers.groupby(CASE, sort=False)}
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return {method's label: line of final values of `metric` on `split` ("test")} of the csv."""
+    """Return {method's label: line of final values of `metric` on `split` in csv `numbers`}."""
     rows = select_series(final(numbers), metric, split)
     return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
 
@@ -264,8 +264,8 @@ def sheet(
     """Return (figure with headings and a legend, its axes in lists by [row][column]).
 
     `look` has the legend's styles by name; None means those of all methods, in two rows or more.
-    Lengths are inches: `foot` is below the legend; the figure's `height` and `bottom`, below the
-    axes, are for a legend of two rows, and adapt to others. `sides`: margins and gaps of `grid_of`.
+    Lengths are inches: `foot` is the space below the legend, `bottom` below the axes. `bottom` and
+    the figure's `height` are for two legend rows; more rows add to both. `sides`: as in `grid_of`.
     """
     from matplotlib.lines import Line2D
 

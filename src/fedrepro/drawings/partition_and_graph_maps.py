@@ -172,7 +172,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map of `members`, clients' indices into `prepared`; titles name other inputs."""
+    """Build the map of `members`, clients' rows in `prepared`; other arguments are for titles."""
     counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",

@@ -80,7 +80,7 @@ class TextTable:
 
 @cache
 def environment(*packages: str) -> Environment:
-    """Return a jinja2 environment with templates of `packages` that escapes texts but `Markup`."""
+    """Return a jinja2 environment with templates of `packages`; it escapes texts, not `Markup`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

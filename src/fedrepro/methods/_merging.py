@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return merged tensors `made` (1, *shape), with clients' means by `share` (J,) for others."""
+    """Return merged tensors `made` (1, *shape), and clients' means by `share` (J,) of the rest."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -92,7 +92,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Return the model `made`, a torch module's buffers averaged over clients by `share` (J,)."""
+    """Return `made`, in which a torch module's buffers are clients' means by `share` (J,)."""
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -100,7 +100,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep the clients of the most common architecture and widths: return models and `info`."""
+    """Keep clients of the most common architecture and widths, in models and in example counts."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -151,7 +151,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
     (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), with `weights` W_i (J, D, K), second moments
     of `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ `ridge` times the
-    diagonal's mean. If sum_i p_i A_i is singular, it is the solution nearest to W̄.
+    diagonal's mean. If the inverse does not exist, the result is the solution nearest to W̄.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)

@@ -1,10 +1,10 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, gradients, moments.
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one matrix product over
-positions (`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a
-product too, and so is its gradient by the inputs, with the kernel turned by 180°. Below max pooling
+positions (`core/portable_ops/convolution_and_pooling.py`). The gradient by the kernel is such a
+product too, and the gradient by the inputs one with the kernel turned by 180°. Below max pooling
 three errors in four are zero. A pooled layer whose input channels fill whole vector registers is
-LISTED: both gradients are computed from a list of the nonzero errors alone, with the same bits.
+LISTED: both gradients come from a list of the nonzero errors, with the bits of full products.
 
 A kernel lies in a model's flat array like an affine map: weight (k · k · C, channels), then its
 bias, rows padded to whole vectors. Functions share arguments: convs is the layout, c a layer's row
@@ -418,13 +418,13 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
+    """Backpropagate `errors` through all convolutions; add up g gᵀ, or squared kernel gradients.
 
-    `errors` (N, H · W · C) are gradients by the last outputs `x`, which `predict` left with `room`;
-    g (channels,) those by a layer's outputs before ReLU at one position. If `squares` is empty, g
-    gᵀ is added to `factors`, flat float64: (channels, padded channels) from starts[l] for layer l.
-    Else squared gradients of each example by kernels and biases are added to `squares`, float64, in
-    the order of `weights`, a flat model. `scratch` is work space as large as the sums.
+    `errors` (N, H · W · C) are gradients by the last outputs `x`, which `predict` left with `room`.
+    If `squares` is empty, `factors`, flat float64, gets for layer l from starts[l] the sum of g gᵀ
+    (channels, padded channels), g being the gradient by outputs before ReLU at a position. Else
+    `squares`, float64, ordered as `weights`, a flat model, gets the squares of each example's
+    gradients by kernels and biases. `scratch` is work space as large as the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)

@@ -59,7 +59,7 @@ class LstmBuffers(NamedTuple):
     codes: letters as numbers, int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B,
     4 units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: transposed
     weights; above, cell: the loss's gradients by a layer's states (T, B, units), cells (B, units);
-    zeros: 0s to add to. asked: letters to predict, int64 (T, B); numbers: their indices from 0.
+    zeros: 0s to start sums at. asked: letters to predict, int64 (T, B); numbers: 0, 1, 2, ….
     """
 
     codes: Array
@@ -236,7 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Turn gates at time `t` (room.gates, row layer + t · rows) into pre-activation gradients."""
+    """Turn gates at step `t` into gradients before activation; the layer begins at row `layer`."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

@@ -51,7 +51,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Pooled:
-    """The argmax of 2×2 max pooling, (A, B, C, H // 2, W // 2), in flat maps of `size` (H, W)."""
+    """The argmax of 2×2 max pooling, (A, B, C, H // 2, W // 2): indices in flat maps of `size`."""
 
     argmax: torch.Tensor
     size: Shape
@@ -165,12 +165,12 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute x @ weight + bias by mean weights, for prediction; compiled steps alone train."""
+        """Compute x @ weight + bias by mean weights, to predict; training is compiled."""
         return Affine(self.units).forward(tensors, x, run)
 
 
 class Relu(Plain):
-    """ReLU, max(x, 0); not computed in place: x may be a view, whose gradient would be copied."""
+    """ReLU, max(x, 0), not in place: where x is a view, autograd would have to copy gradients."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         out = x.relu()

@@ -171,7 +171,7 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return (Convolutions, Images) or (Recurrent, LstmBuffers): the memory layout, and buffers.
 
-    Buffers hold `rows` examples; `offsets`: where tensors begin; `matched` adds one for matching.
+    Buffers hold `rows` examples; tensors begin at `offsets`; `matched` adds Images.extra.
     """
     if parts.convolutions:
         return convolutions_of(parts, offsets, rows, dtype, matched)
@@ -181,11 +181,11 @@ def body_of(
 
 
 class CompiledBody:
-    """A network's convolutions or recurrent layers, with the weights `tensors` (*shape), compiled.
+    """The convolutions or recurrent layers of a network with weights `tensors` (*shape), compiled.
 
-    Up to `rows` examples are computed at once. layers: how many of the network's layers these are,
-    counted from the input, ReLU and pooling included. x: the latest outputs of `seen` examples as
-    compiled code writes them, flat.
+    Up to `rows` examples are computed at once. layers: the number of these layers, from the input
+    on, with ReLU and pooling. x: the outputs of the latest `seen` examples, flat, in the order in
+    which compiled code writes them.
     """
 
     def __init__(
@@ -254,12 +254,12 @@ class Convolutions(NamedTuple):
 
 
 class ErrorLists(NamedTuple):
-    """The nonzero gradients by a pooled convolution's outputs, for one example, sorted in two ways.
+    """Two lists of one example's nonzero gradients by the outputs of a pooled convolution.
 
-    By output position: amounts, the gradients; channels, that of each; which, where this channel's
-    kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,), the index of
-    each position's first gradient. By channel: own, the gradients; seats, where the window of each
-    begins in an image; starts, ends: a channel's range. counts, buckets: to sort by position.
+    By output position: amounts, the gradients; channels, the channel of each; which, where its
+    kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,), each position's
+    first index. By channel: own, the gradients; seats, where the input window of each begins in an
+    image; starts, ends: a channel's range. counts, buckets: for sorting.
     """
 
     amounts: Array

@@ -114,7 +114,7 @@ class Network:
 
     @cached_property
     def buffers(self) -> tuple[str, ...]:
-        """Return the names of tensors that no gradient changes; users' modules alone have some."""
+        """Return names of tensors that no gradient changes; only `torch.nn.Module`s have any."""
         return ()
 
     @cached_property
@@ -140,7 +140,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Arrays) -> Network:
-        """Return a copy as wide as `tensors` (m, *shape); raise if their other sizes do not fit."""
+        """Return a copy with the widths of `tensors` (m, *shape); raise if other sizes differ."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -294,7 +294,7 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Arrays) -> Network:
-    """Return a network of `body`, ReLU layers: weight0 (1, inputs, units), bias0 and so on."""
+    """Return ReLU layers with tensors `body`: weight0 (1, inputs, units), bias0 (1, units), …."""
     widths = (body[f"bias{place}"].shape[-1] for place in range(len(body) // 2))
     network = dense((inputs, *widths, 1))
     return replace(network, layers=network.layers[:-1])

@@ -83,9 +83,9 @@ def probabilities(
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
     `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each. With
-    `ties` networks vote: each has 1 for the class that it predicts in place of its softmax, sums
-    are float64, and random numbers below 1e-9 (TIE), by this key, break ties. Scores are on the
-    examples' device. Source: PFNM, supplement 4.1 (ensembles).
+    `ties` networks vote: a one-hot vector of the predicted class replaces the softmax. Votes are
+    summed as float64, and random numbers below 1e-9 (TIE), by the key `ties`, break ties. Scores
+    are on the examples' device. Source: PFNM, supplement 4.1 (ensembles).
     """
     import torch
 

@@ -46,7 +46,7 @@ def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Create the `torch.nn.Module` of `model` and try it; return it as a network, or raise."""
+    """Return `model`'s `torch.nn.Module` as a network; raise FedreproError if unfit or failing."""
     import torch
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
@@ -72,7 +72,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True)
 class OwnModule(Plain):
-    """The only layer of a `ModuleNetwork`; `held` counts its submodules' outputs for an example."""
+    """The only layer of a `ModuleNetwork`; `held`: size of all submodules' outputs, per example."""
 
     classes: int
     held: int
@@ -170,7 +170,7 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw float32 weights by the module's own code, seeded by `rng`; ignore the rest."""
+        """Draw float32 weights by the module's own code with seed `rng`; ignore other arguments."""
         import torch
 
         with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):

@@ -1,10 +1,10 @@
 """Describe figures and tables as json, and read and write their files, held together by checksums.
 
 `<name>.json` has a figure's configuration, the origin of its numbers, and checksums of all its
-files. So csv files stay plain, and whoever reads results need not plan the jobs behind them.
-Nothing in it depends on the time of day. The record, results kept in the repository, has the
-numbers and one picture of each figure; its json also says under `run` where and how long they were
-computed, and under `blank` which tables have a heading and no row.
+files. So csv files stay plain, and whoever reads results need not plan the jobs behind them. The
+json does not depend on the time of day. The record, results kept in the repository, has the numbers
+and one picture of each figure; there the json also says under `run` where and how long the numbers
+were computed, and under `blank` which tables have a heading and no row.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a note if `dataset` replaces the one that `file` has for scale "paper", else ""."""
+    """Return a note if `dataset` replaces another one that `file` has at scale "paper", else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name

@@ -1,17 +1,17 @@
 """Confidence intervals of differences, of best methods, of first rounds and of correlations.
 
-A check that is decided by one end of a 95 % interval is wrong in 2.5 of 100 cases. "The best of the
-rivals" and "the largest spread" name settings by what was measured: tested as if named beforehand,
-five equal settings have a spread above nothing in 24 of 100 cases of ten trials. All such
-statements are of one form, theta = max over gains g of E[g] - max over rivals r of E[r], and an end
-of its interval treats its two sides differently (Berger 1982, intersection-union tests). From
-below, theta is at least E[g] - max E[r] for any gain g. The rival of the lowest end counts; as one
-rival is the true best, that needs no correction. To take the best of m gains is to pick: each has
-an m-th of the error (Bonferroni), or one is chosen on the first quarter of the trials and tested on
-the others, as the numbers of trials and gains alone decide. From above the sides swap their roles.
+A check that is decided by one end of a 95 % interval is wrong in 2.5 of 100 cases, if the check
+names its settings before they are measured. "The best of the rivals" and "the largest spread" do
+not: by such an interval of ten trials, the spread of five equal settings is above 0 in 24 of 100
+cases. All such statements have one form, theta = max over gains g of E[g] - max over rivals r of
+E[r], and an end of its interval treats gains and rivals differently (Berger 1982,
+intersection-union tests). For the lower end, theta is at least E[g] - max E[r] for any gain g. The
+lowest limit over rivals needs no correction, since one rival is the true best. The best of m gains
+does: each has an m-th of the error (Bonferroni), or one is chosen on the first quarter of the
+trials and tested on the others; only counts decide which. The upper end swaps gains and rivals.
 
-That is exact whatever the settings have in common, with unequal variances too. By simulation,
-cross-fitting is wrong in 5 to 16 of 100 cases, and two halves at half the level find less.
+The error holds for any dependence between settings and unequal variances. In simulations,
+cross-fitting is wrong in 5 to 16 of 100 cases, and two halves at half the level have less power.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the mean of `contrasts` in trials that all have, with its interval at `confidence`."""
+    """Return the mean of `contrasts` over shared trials, with its interval at `confidence`."""
     count = min(one.trials for one in contrasts)
     shared = [replace(one, gains=one.gains[:count], rivals=one.rivals[:count]) for one in contrasts]
     bests = [exact_means(one.gains).max() - exact_means(one.rivals).max() for one in shared]
@@ -164,9 +164,9 @@ def pairs(series: Array) -> Array:
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
     """Return the first of `rounds` after which one method reaches another, with its interval.
 
-    `behind`, (trials, rounds), is the gap after each round, closed where its mean is at most 0; the
-    result is infinite if it never closes. The interval's upper end comes from tests of rounds from
-    the last one backwards while the gap is closed, a fixed order, which needs no correction.
+    `behind`, (trials, rounds), is the gap after each round, closed where its mean is at most 0. If
+    it never closes, the result is infinite. For the upper end, rounds are tested from the last one
+    back until one is not shown to be closed; as this order is fixed, levels need no correction.
     """
     middle, half = exact_means(behind), half_width(behind, confidence)
 

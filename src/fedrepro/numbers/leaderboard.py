@@ -1,4 +1,4 @@
-"""Compute a leaderboard (scores, ranks, costs, as data frames) from those tables that are drawn."""
+"""Compute a leaderboard (scores, ranks, costs, as data frames) from its tables with results."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class MethodResult(NamedTuple):
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class, of CLASSES. sees: the information on clients that it needs. sends: what else
-    clients send. chosen_by: the rule that selects its parameter values. computed: HERE, or for a
-    submitted method VERIFIED (equal bytes were computed here) or REPORTED (they were not).
+    kind: its class, of CLASSES. sees: the information on clients that it needs. sends: what clients
+    send besides models. chosen_by: the rule that selects its parameter values. computed: HERE, or
+    for a submitted method VERIFIED (equal bytes were computed here) or REPORTED (they were not).
     """
 
     label: str

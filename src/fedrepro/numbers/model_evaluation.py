@@ -135,7 +135,7 @@ def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Count parameters, units, forward passes (`samples` if variational) on inputs of `split`."""
+    """Count parameters, hidden units, and forward passes (`samples` per network if variational)."""
     network = network_of(model.model, split.shape, split.classes)
     widths = model.widths
     units = network.hidden_units(model.tensors) if widths is None else sum(map(sum, widths))
@@ -222,7 +222,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (node index, "weight", "mean" or "spread") of the first value not finite, or None."""
+    """Find a value not finite; return (node, one of "weight", "mean", "spread"), else None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

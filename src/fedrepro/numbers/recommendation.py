@@ -155,8 +155,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario.
 
-    `case`, the scenario's partition in words, says its alpha, as "Dirichlet 0.1". With "label" it
-    deals out few labels, which counts as 3 from any alpha; all others are iid (alpha 10).
+    `case` is the scenario's partition, as "Dirichlet 0.1"; iid and alphas above 10 count as 10. If
+    only one of the two has few labels per client ("label" in `case`), the second term is 3.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)

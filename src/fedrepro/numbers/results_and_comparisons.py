@@ -165,12 +165,12 @@ def paired_differences(
     """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
     In a trial both have equal data, partition and, if one-shot, local models, so variation from
-    these cancels in the difference. Compared are final values with selected parameter values, in
+    these cancels in the difference. Final values with selected parameter values are compared, in
     shared trials. `exhibit` restricts figures to one (paper/name), or to one paper's.
 
     Returns:
-        A row per point (values of swept parameters), of the first figure with both runs, with the
-        columns COMPARED: both labels, their means over `trials`, the mean difference and its
+        A row per point (values of swept parameters); equal settings with equal values are listed
+        once. Columns COMPARED: both labels, their means over `trials`, the mean difference and its
         interval by Student's t at CONFIDENCE (infinite for one trial); and the swept parameters.
 
     Raises:

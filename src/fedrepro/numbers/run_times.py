@@ -29,8 +29,8 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
     """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are summed over trials; the others are of jobs (processes), if all jobs measured them.
-    Without one of its tables `timings`, training is left out; without another, the result is {}.
+    Seconds are over trials, the others over jobs (processes), if all of a stage measured them. If a
+    file of training is missing, training is left out; if another is, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):

@@ -3,7 +3,7 @@
 A method has a score in each scenario and trial. A trial is one partition and one set of local
 models for all methods, and shares its random numbers with trials of other scenarios. So `estimate`
 adds the squared errors of scenarios (or data sets) and of trials. Two methods differ by Student's t
-of their paired difference, after Holm's correction for all pairs of a class and the best client.
+of their paired difference, Holm-corrected for all pairs among a class and the best client.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
     error² = var(means over trials) / U + var(means over units) / T
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first. Their interaction is in both, so the
-    error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1: without that
-    limit, tests of three units err five times too often after Holm's correction.
+    second term alone is used; with a single trial the first. Both contain the interaction of units
+    and trials, so the error is not too small. Degrees of freedom are Satterthwaite's, at most
+    U - 1: without this, tests of three units err five times too often after Holm's correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -201,7 +201,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return {method: group, from 1}: the best method left, and all like it, form the next group.
+    """Return {method: group, from 1}: a group is the best method left with all not apart from it.
 
     `best` has methods, rows of `apart`, from the best; `apart`, (M, M), says which pairs differ.
     """

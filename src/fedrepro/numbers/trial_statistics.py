@@ -43,7 +43,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep metrics of one `node` of a graph, counted from 1, or for None those of all together.
+    """Keep metrics of one `node` of a graph, counted from 1, or for None of all nodes together.
 
     `belief` picks the split "before" or "after" averaging with neighbours, and renames it "test".
     """

@@ -21,11 +21,11 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
-    rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
-    and `recorded`; the parameter values that were selected, `setting` and `recorded_setting`;
-    `difference` of the means; `errors`, the difference in combined standard errors; `where`, method
-    and swept parameters in words. A number that is missing or unknown is nan. same_bytes: whether
-    the csv files are equal. notes: sentences on causes of differences other than chance.
+    rows: a table with a row for each number. Its columns are the swept parameters, method, metric
+    and split; `ours` and `recorded`, two means over trials; `setting` and `recorded_setting`, the
+    selected parameter values; `difference` of the means; `errors`, its size in combined standard
+    errors; `where`, method and swept parameters in words. A missing or unknown number is nan.
+    same_bytes: whether the csv files are equal. notes: sentences on causes other than chance.
     """
 
     rows: pd.DataFrame

@@ -4,22 +4,22 @@ In a page such a number is a link to its file, and the link's title says which n
 
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
-The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
-`minus` or `over` (the quotient) between them; a METRIC left out in the second, or an `at …` left
-out in the first, is that of the other. METRIC is by default test accuracy; others are as `accuracy
-(train)`, or columns of a file without metrics. A row with an empty cell fits any value of that
-column. In a printed.csv the number is the paper's. `percent` before the question multiplies the
-number by a hundred (shares are always in percent). `then` stands between two questions.
+The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`. Two questions with
+`minus` or `over` between them ask for a difference or quotient: the second may leave out METRIC
+and the first `at …`, if both have equal ones. METRIC is by default test accuracy; others are as
+`accuracy (train)`, or columns of a file without metrics. A row with an empty cell fits any value of
+that column. In a printed.csv the number is the paper's. `percent` before the question multiplies
+the number by 100; shares are always in percent. `then` separates questions of one link.
 
 Where several rows fit, a word before the question chooses: `least`, `most`, `range` (both ends) or
-`each`, in the file's order. `interval` is the mean over trials with its 95 % interval (in a
-claims.csv the recorded one, and its level), `trials` are one after another. The link's text has as
-many numbers as the answer, in its order, or the first ones of `trials` and `interval`, whose two
-ends may stand alone. Each number keeps how many decimals it has in the text.
+`each`, in the file's order. `interval` asks for the mean over trials and its 95 % interval (in a
+claims.csv for the recorded interval and its level), `trials` for the number of each trial. The
+link's text has as many numbers as the answer, in equal order. For `trials` and `interval` it may
+have only the first ones, or the two ends of an interval. Each number keeps its count of decimals.
 
-The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
-row may have a link of its own, to the file of its numbers; the text after `row` in its title is
-`{0}`. A cell without a number stays as it is.
+The heads of a table may be links with questions for the cells below. In them `{2}` stands for the
+text of the row's second cell. A row may have a link of its own, to the file of its numbers; the
+text after `row` in the link's title is `{0}`. A cell without a number stays as it is.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def format_like(value: float, like: str) -> str:
 
 
 class Measurement(NamedTuple):
-    """The mean `value` of a row of results, and its values by trial, float64 (trials,) or (0,).
+    """The mean `value` of a row of results; its values in `trials`, float64 (n,), n = 0 if unknown.
 
     ends: low end, high end and confidence of a recorded interval, or ().
     """

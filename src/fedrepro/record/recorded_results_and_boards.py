@@ -81,8 +81,8 @@ def read_drawn(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Read and check the files to keep of a figure or table; return its json, {suffix: bytes}.
 
-    `key` is paper/name below `<source>/<scale>`. The json has run times, machines, and the text of
-    csv files that have no rows. Doubts on source code and run times are appended to `warnings`.
+    `key` is paper/name below `<source>/<scale>`. Added to the json are run times, machines, and csv
+    files that have a header only. Doubts on source code and run times are appended to `warnings`.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
@@ -128,7 +128,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """List tables (paper/name) of leaderboard `version` in `file` with files in `reports`."""
+    """List the tables (paper/name) of leaderboard `version` of `file` that exist in `reports`."""
     return [k for k in file.parts(version, scale) if Path(f"{reports / k}.json").exists()]
 
 
@@ -173,8 +173,8 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    `file` declares it as `version`. `reports` has its tables at this scale: at least one, and the
-    json names missing ones. `out` is the beginning of the files' paths, by default
+    `version` is the leaderboard's name in `file`. `reports` must have one of its tables at `scale`
+    or more; the json lists missing ones. `out` is the beginning of the files' paths, by default
     `<reports>/<paper>/<version>`. Pictures leave out submitted methods that nobody has verified.
     """
     from fedrepro.drawings.leaderboard import pictures

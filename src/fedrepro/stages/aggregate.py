@@ -54,7 +54,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
     Writes metrics and times. Every combination of parameter values (a setting) is evaluated, also
     after fine-tuning if the job asks for that. Work that several settings share counts fully in the
-    cost of each. If the method's code raises an error, the only metric is `failed`.
+    costs of each, but once in `seconds`. If the method raises an error, the one metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -112,9 +112,9 @@ def run(job: Job, device: str = "cpu") -> None:
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients, with the method's `prepare` step if this call ran it. server:
-    the server's seconds, always with that step. further: messages, passes over data and seconds of
-    clients besides sending their models. cost: metrics of messages and passes, such as "bytes_up".
+    seconds: of server and clients; the method's `prepare` step counts for the first setting that
+    needs it. server: the server's seconds, always with `prepare`. further: clients' messages, data
+    passes and seconds besides sending their models. cost: metrics of all, such as "bytes_up".
     """
 
     made: MethodOutput
@@ -190,10 +190,10 @@ def recalibrates(method: Spec) -> bool:
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result `made`, by the parameter `batchnorm`.
 
-    "average" keeps the averaged statistics. "local" returns a model per client, with the statistics
-    and normalisation weights of this client's own model. "recalibrate" measures new ones, at
-    clients or on the server's inputs. The latter two raise FedreproError without BatchNorm, "local"
-    also if the method reorders hidden units, "recalibrate" if there are no inputs.
+    "average" keeps the averaged statistics. "local" returns a model per client, with statistics and
+    normalisation weights of the client's local model. "recalibrate" measures the statistics again,
+    on clients' data or the server's inputs. FedreproError is raised by "local" and "recalibrate"
+    without BatchNorm, by "local" if units were reordered, by "recalibrate" without inputs.
     """
     rule = setting["batchnorm"] if setting.component.meta["merges"] else "average"
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -312,7 +312,7 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A method's costly preparation, run once for all settings that give it equal values."""
+    """A method's costly preparation, whose results (`made`) settings with equal values share."""
 
     clients: LocalModels
     info: ClientInfo

@@ -43,7 +43,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` with those fields alone that method `item` declares to need or `more` names."""
+    """Return `info` with only the fields that method `item` declares to need or `more` names."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:
@@ -136,7 +136,7 @@ class TrialData:
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
         """Return (indices of each client's validation examples, the examples they point into).
 
-        If the partition sets training examples aside, the latter is None: indices are into `held`.
+        None stands for `held`, if the partition took these examples from the training examples.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -199,7 +199,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return what `method` declares to need, the local `training` and the `clients` to ask."""
+        """Return the ClientInfo that `method` declares to need, with `training` and `clients`."""
         needs, members = method.component.meta["needs"], self.members
 
         def labels() -> np.ndarray:

@@ -227,7 +227,7 @@ def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[N
 
 @dataclass(frozen=True)
 class NodeEvaluator(Evaluator):
-    """An evaluator of nodes' networks (beliefs), before and after averaging with neighbours'.
+    """An evaluator of nodes' networks (beliefs), before and after they average with neighbours.
 
     Test metrics per node and over all nodes are recorded as split `before` or `after`. Split `test`
     repeats the accuracies of `before`, for comparison with other methods.

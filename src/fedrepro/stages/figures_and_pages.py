@@ -64,10 +64,10 @@ LEADS_ON = (
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
-    Files are .csv, the means; .choice.csv, the parameter values that were tried; .json, from what
-    and how all was computed; and .metrics.parquet, the metrics by trial. A figure also has .svg and
-    .png, a table .html and .printed.csv (the paper's numbers). Pictures are made from the text of
-    the csv, so the csv has every number that they show.
+    Files are .csv, the means; .choice.csv, the parameter values that were tried; .json, the inputs
+    and code that gave the results; .metrics.parquet, the metrics by trial; for some tables
+    .times.csv. A figure also has .svg and .png; a table has .html and .printed.csv (the paper's
+    numbers). Pictures are made from the text of the csv files, which have every number shown.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}

@@ -1,4 +1,4 @@
-"""A job as a process: what it says and writes, sentences on methods that failed, a GPU of its own.
+"""Parts of a job's process: its log, the files of results, errors of methods, a reserved GPU.
 
 Snakemake counts GPUs but assigns none, so that every job would compute on the first one. A job
 locks a file for its GPU; the system releases the lock when the job ends.

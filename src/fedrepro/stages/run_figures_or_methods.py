@@ -65,8 +65,8 @@ def run(
     Args:
         key: name of the figure or table, or the path of a YAML file.
         scale: size of a figure's or table's experiments: tiny, quick or paper.
-        folder: made by `start`, or the root of the repository; with options it is made if missing,
-            by default as `runs`.
+        folder: a folder that `start` made, or the repository's root, by default the current folder.
+            With options or a YAML file it is made if missing, by default as `runs`.
         cores: number of cores, by default all that this process may use.
         profile: profile of Snakemake, such as for a cluster.
         words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.

@@ -75,12 +75,12 @@ def compute(
     own: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
+    """Run Snakemake in the current folder to make the missing or outdated files of `targets`.
 
-    By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
+    `cores` is by default as the Snakemake `profile` says, or without a profile all usable cores.
     `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
-    called twice a second, such as to show progress. FedreproError is raised if jobs failed (the
-    text says why), or another run uses the folder.
+    called twice a second, such as to show progress. FedreproError is raised if jobs failed or
+    another run uses the folder; a warning is given if methods failed and all else was drawn.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(

@@ -66,8 +66,8 @@ class Submission(Strict):
     """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
     exhibits: the leaderboard's tables with results of the method. says: its name, label and
-    parameters. file: of its code, in the same folder; empty if a package has it. origin: code
-    versions and machines of its runs. by: its author.
+    parameters. file: name of the file with the method's code, in this folder; empty if a package
+    has the method. origin: code versions and machines of its runs. by: the author.
     """
 
     kind: Literal["entry"]
@@ -103,7 +103,7 @@ class Verdict:
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
     """Return the configuration `file` of a leaderboard's tables with one method in place of all.
 
-    `says` is its name, label and parameters; raises if it sets more, such as another partition.
+    `says` has the method's name, label and parameters; other keys, as partition, are an error.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -135,8 +135,8 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; the method is the one that config/config.yaml has
-    for it under `also`. `by` is the author. Returns the folder's path, in reports/record, and
+    `key` is the leaderboard or one of its tables. The method is read from config/config.yaml, under
+    `also`. `by` is the author. Returns the folder's path, in reports/record, and
     warnings on source code and run times. Raises FedreproError if the method is unknown, its file
     changed since its runs, or a table is not computed completely.
     """

@@ -41,11 +41,11 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
-    seconds: of initialisation and all rounds. client_seconds: the clients' part of it. each:
-    seconds of every round. exchanges, traffic: so far. rejected: number of clients' updates that
-    were not finite. idle: number of last rounds in a row in which all updates were rejected. ended:
-    why the trial ended: `reached` (its target accuracy), `diverged`, or a sentence. target: the
-    progress when the target was reached, if successive halving let the trial go on.
+    seconds: of initialisation and all rounds; client_seconds: those of clients. each: seconds of
+    each round. exchanges: communication rounds; traffic: messages, bytes. rejected: number of
+    clients' updates that were not finite. idle: number of latest rounds in a row with no finite
+    update. ended: why the trial ended: `reached` (its target accuracy), `diverged`, or a sentence.
+    target: the progress when the target was reached, if the trial went on in successive halving.
     """
 
     done: int
@@ -180,8 +180,8 @@ class TrialRounds:
     ) -> Progress:
         """Run one trial from `before`, its checkpoint or its start, to round `rung` or the last.
 
-        `keeper` reads and writes checkpoints. At `rung`, successive halving compares parameter
-        values: up to it, the trial goes on even if it has reached its target test accuracy.
+        `keeper` reads and writes checkpoints. `rung` is a round where successive halving compares
+        parameter values; with it, a trial goes on even after reaching its target test accuracy.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds

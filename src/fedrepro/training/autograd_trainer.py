@@ -1,7 +1,7 @@
-"""Training by automatic differentiation: users' torch modules, terms without compiled code, GPUs.
+"""Training by automatic differentiation, for GPUs, users' torch modules, uncompiled loss terms.
 
-On the CPU one model trains after another, on a GPU blocks of as many as its memory holds, ordered
-by number of steps. Imports torch: the engine imports this module when it needs it.
+On the CPU one model trains after another. On a GPU as many train at once as fit in its memory, in
+order of their numbers of steps. Imports torch: the engine imports this module when it needs it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def activations(procedure: Procedure, rows: int) -> int:
 
 
 class AutogradTrainer:
-    """Trains groups of models by torch's automatic differentiation; a model is a row of `flat`."""
+    """A trainer of groups of models by torch's automatic differentiation, one row per model."""
 
     def __init__(
         self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
@@ -270,7 +270,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return random numbers for training, seeded by `task`: on a CPU its own, else a group's."""
+    """Return random numbers by the key of `task`, for its model on a CPU, for a group on a GPU."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
 

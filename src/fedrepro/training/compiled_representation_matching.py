@@ -46,9 +46,9 @@ class Maps(NamedTuple):
     """The matching maps f_j, which predict received activations, as arrays for compiled steps.
 
     table: int64 (J, FIELDS), sizes and offsets of each map, in columns SOURCE, DOWNWARDS, ….
-    places: of the numbers of kernels rotated by 180°, from where a weight begins. tiles: int64 (T,
-    3), parts of kernels that fit registers: (size code, as in `_tiles`, row of the kernel, first
-    number in it). shares (J,): factors of the maps' squared errors in the loss.
+    places: for each number of a kernel rotated by 180°, its offset in the map's weight. tiles:
+    int64 (T, 3), parts of kernels that fit registers: (size code, as in `_tiles`, kernel row, first
+    number in the row). shares (J,): factors of the maps' squared errors in the loss.
     """
 
     table: Array
@@ -60,13 +60,13 @@ class Maps(NamedTuple):
 class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
-    x: activations of the received network, (pixel, channel); shown: x as (channel, pixel); images:
-    buffers of its convolutions. laid: the map's kernel, (channel of its input, row, number); moved:
-    the kernel's gradient. image: the map's output, then the loss's gradient by it. bias: the map's,
-    repeated along an output row; summed: its gradient. Nonzero numbers of the map's input are
-    listed by pixel: amounts, the numbers; which, where each one's kernel begins in laid; firsts,
-    ends: a pixel's range; corners, where its kernels are added in image. By channel: own, the
-    numbers; cells, their offsets in the input; seats, in image. sums: partial gradients.
+    x: the received network's last convolution outputs, (pixel, channel); shown: x as (channel,
+    pixel); images: buffers of its convolutions. laid: the map's kernel, (input channel, row, number
+    in the row); moved: its gradient. image: the map's output, later the loss's gradient by that.
+    bias: the map's bias, repeated along an output row; summed: its gradient. Nonzero inputs of the
+    map, by pixel: amounts, their values; which, offsets of their kernels in laid; firsts, ends, the
+    pixel's range in these two; corners, where it adds kernels in image. Of one input channel: own,
+    values; cells, offsets of gradients in mine.extra; seats, corners. sums: partial gradients.
     """
 
     x: Array
@@ -99,7 +99,7 @@ def maps_of(
 ) -> Maps:
     """Build the `Maps` of a network with layers `parts`, which `convs` lays out, in type `dtype`.
 
-    `pairs` are (source, target) of each map, numbers of activations from 0, the network's input;
+    `pairs` are (source, target) of each map: activations, counted from the network's input as 0.
     `shapes` and `offsets` are of tensors by name, `shares` (J,) weights of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
@@ -164,7 +164,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers for `maps`, like `images`; `x` is the length of the affine maps' inputs."""
+    """Allocate buffers to train `maps`, in the type of `images`; `x`: length of affine inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -194,7 +194,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network (`weights`) on `rows` inputs in `mine`; write to room.x, shown."""
+    """Run the received network's convolutions (`weights`) on `rows` inputs of `mine` in `room`."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -214,8 +214,8 @@ def matching_gradients(
 ) -> None:  # fmt: skip
     """Compute the representation matching loss's gradients, times `step`, for `rows` examples.
 
-    Gradients of the maps in `weights`, a flat model, are written to `to`, or added if `add`; those
-    by the trained network's activations, which are in `mine` and (the last) `x`, go to mine.extra.
+    Gradients by the maps, read from the flat model `weights`, are written (or added, if `add`) to
+    `to`. Gradients by activations of the trained network (`mine`, the last: `x`) go to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -281,8 +281,8 @@ def lay_down(
 ) -> None:
     """Compute a map's output without bias from its input's nonzero numbers, into room.image.
 
-    `p`: the map's row of maps.table. `source`: (array that has its input, where that begins, where
-    its maxima's places begin in mine.chosen); `mine`: the trained network's buffers.
+    `p`: the map's row of maps.table. `mine`: the trained network's buffers. `source`: (array with
+    the map's input, the input's offset there, offset in mine.chosen of places of pooling maxima).
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[f.CHANNELS], row_of(c[f.CHANNELS]), NOWHERE if p[UNPOOLED] else 1

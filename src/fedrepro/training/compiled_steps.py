@@ -207,8 +207,8 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace output `back` (rows, m) of a matching map by the gradient (back - theirs) · `each`.
 
-    It predicts `theirs`, the received network's activations; both are (array, offset, row stride).
-    `each` is a factor. If `hidden`, a ReLU follows; where it gives 0, the gradient is 0.
+    `theirs` are the received network's activations, which the map predicts; `each` is a factor.
+    Matrices are (array, offset, row stride). If `hidden`, gradients are 0 where a ReLU gives 0.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -226,8 +226,8 @@ def backward(
 ) -> None:
     """Backpropagate the logits' gradients; write (or `add`) gradients of all affine maps to `to`.
 
-    Gradients by logits and units, of `rows` predictions, are in room.errors, zero where ReLU or
-    dropout gives zero. With `matched`, they are added to those of representation matching there.
+    room.errors has the logits' gradients for `rows` predictions, and gets those of hidden units,
+    zero where ReLU or dropout gives zero; if `matched`, added to units' gradients already there.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -266,7 +266,7 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and for a bias sums.
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and if `biased` their sums.
 
     `inputs` (rows, n) and `errors` (rows, m), gradients by its outputs, are (array, offset,
     stride); `of`: (offset in `to`, n, m); `by`: the matrix product's address; `zeros`: a row of 0s.

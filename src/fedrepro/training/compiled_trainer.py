@@ -41,7 +41,7 @@ _latest: list[CompiledTrainer] = []
 
 
 def trainer_of(procedure: Procedure, examples: Examples, keep_gradients: bool) -> CompiledTrainer:
-    """Return the latest trainer, with its buffers, if it fits: rounds train alike; or a new one."""
+    """Return the previous call's trainer, whose buffers exist, if it fits; otherwise a new one."""
     if not (_latest and _latest[0].fits(procedure, examples, keep_gradients)):
         _latest.clear()
         _latest.append(CompiledTrainer(procedure, examples, keep_gradients))
@@ -79,7 +79,7 @@ class CompiledTrainer:
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
 
     def fits(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> bool:
-        """Return whether it would train so too: nothing but learning rate and epochs may differ."""
+        """Return whether this trainer was made for equal arguments, apart from lr and epochs."""
         own, other = (
             (one.network, replace(one.settings, lr=0.0, epochs=0), one.terms)
             for one in (self.procedure, procedure)

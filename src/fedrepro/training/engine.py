@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    private: tensors that loss terms train, (n, *shape), unchanged where not finite. finite: whether
-    all losses and final weights are. loss: mean cross-entropy over minibatches, without added
-    terms, or NaN. steps: steps taken. seconds: sum over models. places: keys of client and trial.
+    private: tensors that loss terms train, (n, *shape), unchanged for a diverged model. finite:
+    whether the model has finite losses and final weights. loss: mean cross-entropy of minibatches,
+    without added terms, or NaN. seconds: sum over models. places: random keys, of client and trial.
     """
 
     private: dict[str, np.ndarray]
@@ -59,8 +59,8 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    If asked for: the sum over steps of minibatch `gradients`, without L2 and proximal terms, and
-    `memory`, each model's optimiser state (n, …), to go on with.
+    If asked for: `gradients`, sums over steps of minibatch gradients without L2 and proximal terms,
+    and `memory`, the optimiser's state of each model (n, …), for `train` to go on from.
     """
 
     tensors: dict[str, np.ndarray]
@@ -104,7 +104,7 @@ def train(
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
     tensors (n, *shape), or (1, *shape) for all. `terms` are added to the loss; they train the
     tensors `private`, and compare weights with `reference`, by default `start`. `memory` is the
-    optimisers' state, or {}. A diverged model changes no other; see `Outcome.checked`.
+    optimisers' state, {} at first. A diverged model changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -254,9 +254,9 @@ def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: b
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled steps train: on "cpu", if they know all layers and loss terms.
+    """Return whether compiled code does the training: on "cpu", if it has all layers and terms.
 
-    Networks of Bayesian layers alone train in them, on the CPU, whatever `device` is.
+    If all layers are Bayesian, compiled code trains them on the CPU, whatever `device` is.
     """
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")

@@ -75,7 +75,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set whose examples `population`, millions of clients, generates when training asks."""
+    """A data set of a `population` of many clients, whose examples are generated when needed."""
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
         vars(self).update(population=population, scale=scale, device=device)  # the class is frozen

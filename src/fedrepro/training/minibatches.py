@@ -67,9 +67,9 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Yield minibatches of models that train together, those with most steps first, as `Chunk`s.
+    """Yield minibatches of models that train together; `tasks` with most steps must come first.
 
-    Short ones are filled up, so that rounding does not depend on which models train together.
+    Short minibatches are filled up: thus rounding does not depend on which models train together.
     """
     totals = np.array([task.total(batch_size, epochs) for task in tasks])
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
@@ -100,9 +100,9 @@ class Visits:
     places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a key per epoch, uint64 (epochs, 2), and an array (steps, 2) that points to it.
+        """Return random keys of epochs, uint64 (epochs, 2), and for steps an array (steps, 2).
 
-        Its rows: index of the step's key, the step's number in its epoch. `purpose`: what to draw.
+        Its rows: (index of the step's key, step's number in its epoch). `purpose`: what to draw.
         """
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
@@ -169,10 +169,10 @@ GOLDEN = math.pi * (3 - math.sqrt(5))
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
-    An entry drawn uniformly gives two uncorrelated numbers. Entries lie on rings of equal
-    probability, four a quarter turn apart on each, so that odd moments and the covariance are zero;
-    each ring is turned by GOLDEN against the one before. Radii make variances one. Fourth and sixth
-    moments are off by 1e-4; no point is beyond 4.7.
+    An entry drawn uniformly gives two uncorrelated numbers. In the plane, entries lie on rings of
+    equal probability. A ring has four, a quarter turn apart, so that odd moments and the covariance
+    are zero; it is turned by the golden angle against the ring before. The rings' radii give a
+    variance of one. Fourth and sixth moments are off by 1e-4; no number is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

@@ -100,7 +100,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Return equal weights (N, N) for node i's neighbours j, hears[i, j], and with self_loops i."""
+    """Return weights (N, N), equal in row i where hears[i] is true; with `self_loops` also at i."""
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)

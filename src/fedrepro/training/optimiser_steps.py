@@ -78,9 +78,9 @@ def optimiser_step(
 ) -> None:
     """Update weights `flat` (A, size) of A models in place by one step of the optimiser.
 
-    `gradient` (A, size) is the loss's; L2 is added, and SGD overwrites the array. `memory` is the
-    optimiser's state, made by `new_memory`, of A or more models that have all taken equally many
-    steps; it is updated.
+    `gradient` (A, size) is the loss's; L2 is added, and SGD overwrites the array. `memory`, made by
+    `new_memory`, is the optimiser's state and is updated: its first A rows are these models', which
+    have all taken equally many steps.
     """
     import torch
 

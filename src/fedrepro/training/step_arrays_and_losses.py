@@ -81,15 +81,15 @@ class StepOrder(NamedTuple):
 class NetArrays(NamedTuple):
     """A network's architecture: the body (convolutions or LSTMs, if any), then L affine maps.
 
-    sizes (L + 1,): inputs of the first map, then outputs of each. maps, activations (L,): where
-    each map begins among all weights, and its outputs among activations. rows, each: predictions of
-    a minibatch and of an example. Representation matching predicts the received network's
-    activations by maps f_j: image ones in `given`, and J affine ones here: pairs (J, 2), numbers of
-    source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
-    gradient. kept: probability that dropout keeps a unit. entropies: (coefficient, least) of each
-    entropy term. tensors (T, 3): begin, rows and columns of random weights; table: of
-    `normal_pairs`, to draw them. size: of the weights, or of the means of random ones. by: machine
-    address of the function that multiplies matrices.
+    sizes (L + 1,): number of inputs of the first map, then of outputs of each map. maps,
+    activations (L,): offsets of each map's weights in the model and of its outputs in a Scratch.
+    rows, each: number of predictions of a minibatch and of an example. Representation matching
+    predicts the received network's activations by maps f_j. Maps of images are in `given`. J affine
+    ones are here: pairs (J, 2), indices of source and target activation; pair_maps (J,), offsets of
+    weights; pair_shares (J,), factors in the gradient. kept: probability that dropout keeps a unit.
+    entropies: (coefficient, least) of each entropy term. tensors (T, 3): offset, rows and columns
+    of random weights; table: `normal_pairs`, to draw them. size: number of weights, or of means of
+    random weights. by: machine address of the function that multiplies matrices.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -114,9 +114,9 @@ class NetArrays(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser, in the dtype of the model.
 
-    kind: SGD, ADAM or AMSGRAD, with lr to eps. direct: whether plain SGD changes weights without
-    storing a gradient. pull · (w - start) + shift · start is added to the gradient of weights w,
-    `start` those received. share: factor of the KL divergence.
+    kind: SGD, ADAM or AMSGRAD; lr, …, eps: its settings. direct: whether plain SGD changes weights
+    without storing a gradient. pull, shift: pull · (w - start) + shift · start is added to the
+    gradient by weights w, where start are the received weights. share: factor of the KL divergence.
     """
 
     kind: int
@@ -155,11 +155,11 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    body, given: buffers of convolutions or LSTMs, and of image matching. x: inputs (P, n) of affine
-    maps for P predictions; activations, errors: the maps' outputs, and gradients by them. For
-    matching, theirs: the received network's activations; back: f_j's predictions of theirs. turned,
-    below: a layer's errors, transposed, and those of its inputs. shift: log-sum-exp of logits.
-    words: random numbers.
+    body, given: buffers of convolutions or LSTMs, and of matching of images. x: inputs (P, n) of
+    affine maps for P predictions; activations, errors: outputs of all affine maps, and the loss's
+    gradients by these. For matching by affine maps, theirs: the received network's
+    activations; back: the maps' predictions of them. turned: a matrix transposed; below: gradients
+    by a layer's inputs. shift: log-sum-exp of logits. words: random numbers.
     """
 
     body: Images | LstmBuffers | Nothing

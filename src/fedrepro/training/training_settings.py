@@ -22,8 +22,8 @@ Augment = Literal["none", "crop_flip"]
 class Settings:
     """The settings of local training at a client: optimiser ("adam" or "sgd"), batch size, epochs.
 
-    weight_sd, bias, init: standard deviation and constant of initial weights, and the rule to draw
-    them. shared_init: whether all clients start from equal weights. batch_size: None uses all
+    init: rule to draw initial weights, by "normal" with standard deviation weight_sd and biases
+    `bias`. shared_init: whether all clients start from equal weights. batch_size: None uses all
     examples in each step. augment: "crop_flip" trains on random crops and mirror images. patience:
     after how many epochs without better training accuracy a client stops; 0: never.
     """
@@ -107,7 +107,7 @@ class Procedure:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Weights and losses of m models whose training has finished, valid until the next group.
+    """Weights and losses of m models after training; the next group may overwrite the arrays.
 
     chosen: int (m,), the models' indices among all tasks. losses: (steps, m), zero after a model's
     last step. taken, finite: (m,), steps, and whether all weights are finite. tensors (torch's on a

@@ -1,8 +1,8 @@
-"""How Numba compiles: into a cache by the content of sources, in one process, callees once.
+"""Compilation by Numba, with a cache that copies of the package share, and no needless code.
 
-Numba caches by the path of the source, so each copy of the package would compile again; and it
-compiles a function to machine code again in each of its callers. Here a function that only compiled
-code calls stops at LLVM code: convolutional steps compile in two thirds of the time. This uses
+Numba caches by the path of the source, so each copy of the package would compile again. It makes
+machine code of a function by itself, and again in each caller; here a function that only compiled
+code calls stops at LLVM code, and convolutional steps compile in two thirds of the time. This uses
 undocumented names of Numba; a version without them compiles in its own way.
 """
 
@@ -30,7 +30,7 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 
 def compiled_folder() -> Path:
-    """Return NUMBA_CACHE_DIR, or a folder in the user's cache; RuntimeError without a home."""
+    """Return NUMBA_CACHE_DIR or a folder in the user's cache; raise RuntimeError with neither."""
     if numba_any.config.CACHE_DIR:
         return Path(numba_any.config.CACHE_DIR)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")
@@ -85,7 +85,7 @@ def load_compiled(function: Any) -> None:
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """A pass of Numba for LLVM, not machine code, of functions that only compiled ones call."""
+    """A pass of Numba that stops at LLVM code, for functions that only compiled functions call."""
 
     _name = "fedrepro_inner_lowering"
 

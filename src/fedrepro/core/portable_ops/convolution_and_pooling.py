@@ -241,7 +241,7 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
     """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
 
     Both are matrices (array, offset, row stride); the tile, of form `kind`, is at image's offset.
-    Arrays hold rows' offsets which[m] and weights amounts[m]; m goes from part[0] to part[1] - 1.
+    For part[0] ≤ m < part[1], the row at offset which[m] is added, times amounts[m].
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -297,9 +297,9 @@ def sparse_product(
 
     For each row r, out[outs[r]:] += Σ amounts[m] · b[which[m]:] over m, firsts[r] ≤ m < ends[r]:
     outs and which are offsets of rows, amounts the sparse matrix's values. These five are (array,
-    offset). It is done `steps` times with out and b, (array, offset, stride), a stride further each
-    time. `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers. `by` is
-    the address of the code that `sparse_multiplier` compiles.
+    offset). The product is computed `steps` times; out and b are (array, offset, stride), and begin
+    one stride further each time. `size` is (steps, rows, vectors, lanes): a row of b has vectors ·
+    lanes numbers. `by` is the address of the code that `sparse_multiplier` compiles.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -311,7 +311,7 @@ def lift(
 ) -> None:  # fmt: skip
     """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
 
-    `lay` has added amounts[m] times the row to an image at offset seats[m], m < `count` (arrays).
+    For each m < `count`, `lay` has added amounts[m] times the row to an image at offset seats[m].
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
     is added to the array `moved` at the offset of `laid`. The gradient of amounts[m] is added to
     vector m of the array `sums`; `total` adds up its numbers. `kind` is the tile's form (`_Tile`).

@@ -53,7 +53,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @overloaded
 def scaled(value: Any, scale: Any, inverse: Any) -> Function:
-    """Return, for Numba types, a function of (value, scale, 1 / scale) that gives value / scale."""
+    """Return by Numba types a function of (value, scale, 1/scale): value / scale, fast on uint8."""
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -158,7 +158,7 @@ def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
     """Fill `out`, uint64 (n,), with the random numbers of a stream from position `first` on.
 
     The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
-    piece, 0), so that minibatch number `inside` and its part number `piece` have their own.
+    piece, 0). So part number `piece` of minibatch number `inside` has a stream of its own.
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

@@ -35,7 +35,7 @@ Function = Callable[..., Any]
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
     """Append a hash of the source of the modules `calls` to a function's name.
 
-    Numba caches compiled code by a function's name and own file, and so misses a change there.
+    Numba finds cached code by a function's name and own file, and misses changes in other modules.
     """
     sources = "".join(inspect.getsource(module) for module in (padding_and_alignment, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
@@ -353,11 +353,11 @@ def _multiply(
 
 
 def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
-    """Return a function of a type, "float32" or "float64", that compiles `function` for this type.
+    """Return a function that compiles `function` for its argument, "float32" or "float64".
 
     Compiled code calls the result by its `address` (`call_address`), so that large code is compiled
     once, not again within each caller. `arguments` has a letter per argument: x, a pointer to
-    numbers of the type; p, a pointer to int64; n, a whole number. `calls` are the modules of
+    numbers of this type; p, a pointer to int64; n, a whole number. `calls` are the modules of
     compiled functions that `function` calls, except its own module.
     """
     named_after(function, calls)
@@ -391,7 +391,7 @@ def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any
 def call_address(code: Code, address: Any, *tuples: Any) -> None:
     """Write LLVM code that calls the compiled function at a memory address, an LLVM value.
 
-    Items of `tuples` become its arguments; a tuple's array and offset in front become one pointer.
+    Its arguments are the items of `tuples`; (array, offset) that begin a tuple become one pointer.
     """
     builder, values = code.builder, []
     for kind, value in zip(code.kinds[1:], tuples, strict=True):

@@ -2,10 +2,10 @@
 
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
-diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up over the
+diagonal Gaussian prior. Each is kept in natural parameters: precisions p and p * v add up over the
 members of an atom. On the *uniform* coordinates (incoming weights, bias) all units have the same
 precision, so the reward needs only inner products and lengths; on the *classed* ones (weights to
-the classes) each client has its own. Either sort may be empty.
+the classes) each client has its own precisions. Either sort of coordinates may be empty.
 
 An atom has a slot, a row of every array of sums, until its last member leaves. Adding and
 subtracting leaves rounding errors in the sums; the final atoms are summed once more.
@@ -71,10 +71,10 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's rewards for atoms that it had in a stream before `step` s = 1, 2, ….
+    """Return rewards for atoms that a client's units joined before `step` s = 1, 2, … of a stream.
 
-    They are factor * log((1 + m) / (s - m)); `members` m (atoms,) counts earlier steps with the
-    atom. A heuristic by PFNM's own words (supplement, equation (11)), with factor 1.
+    They are factor * log((1 + m) / (s - m)); `members` m (atoms,) counts the client's earlier units
+    in the atom. PFNM calls this a heuristic (supplement, equation (11)), with factor 1.
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
@@ -143,7 +143,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Posterior atoms after earlier steps of a stream; members (J, atoms): units by client."""
+    """Posterior atoms after earlier steps of a stream; members (J, atoms) counts clients' units."""
 
     atoms: Atoms
     members: Ints
@@ -159,7 +159,7 @@ def no_past(layer: MatchedLayer) -> Past:
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
     """Compute the atoms of a matched layer: sums of the prior and of each atom's units.
 
-    `assignments` has each client's units' atoms, `counts` the units per atom. Atoms of the `past`
+    `assignments` has, by client, each unit's atom; `counts` the units per atom. Atoms of the `past`
     come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
     """
     before, variance = len(past.atoms.natural), layer.prior_variance
@@ -227,7 +227,7 @@ class RunningSums:
             sums[slots] = op(sums[slots], units)
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute units' `gain` by joining atoms (rows `slots`) of `counts` units: (L_j, atoms)."""
+        """Compute units' gains by joining atoms in `slots`, of `counts` units: (L_j, atoms)."""
         natural, lengths, *classed = self.sums
         precision = self.prior.precision + counts * self.clients[client].precision
         atoms = Gaussians(lengths[slots], precision, *(sums[slots] for sums in classed))

@@ -2,8 +2,8 @@
 
 Each client's assignment to common units, called atoms, is a linear assignment problem over the
 rewards of equation (9), solved exactly given all other clients; clients are removed and assigned
-again in turn. The paper's joint objective need not rise, because "with this client as the last
-customer" is not a conditional of one joint law over labelled atoms.
+again in turn. A step may lower the paper's joint objective: equation (9) takes each client as the
+last one, and these conditional laws belong to no single joint law over labelled atoms.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Rule:
 class Matching:
     """A matching of one layer's hidden units, of J clients, to atoms.
 
-    assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), how many
-    units share each, in a data stream over all steps so far.
+    assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), the
+    number of units that share each atom, over all steps so far if data arrive in a stream.
     """
 
     assignments: tuple[Ints, ...]
@@ -68,9 +68,9 @@ def match(
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
     `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
-    counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
-    a client's own past units (supplement equation (11)), without the cap on counts. Raises
-    FedreproError if weights are not finite, or the width cap leaves a client too few atoms.
+    counts from 1; `past` has the atoms of earlier steps, which stay first. An atom's reward then
+    depends on how often the client had it (supplement, eq. (11)), without the cap on counts. Raises
+    FedreproError if weights are not finite, or the width cap leaves too few atoms.
     """
     past = past or no_past(layer)
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
@@ -98,8 +98,8 @@ def match(
 def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, to save time.
 
-    The last `new` columns are new atoms. If each unit can have one, an atom that for every unit is
-    worth less than the last new one stays empty. Columns that are not finite are kept.
+    The last `new` columns are new atoms. If each unit can have one, an older atom is left out if
+    its rewards are less than those of the last new one for all units. NaN columns stay.
     """
     units, columns = rewards.shape
     useful = np.ones(columns, bool)
@@ -253,9 +253,9 @@ def match_down(
 
     matched(layer, units) returns the matching of one layer, 0 being the lowest, by biases, outgoing
     weights, and in the lowest layer incoming ones. A weight to class k has precision shares[:, k] /
-    sigma2 (of `variances`); `shares` (J, K) are clients' shares of classes. Other layers' weights
-    lead to atoms of the layer above, and to atoms that a client lacks are 0 with full precision, as
-    in the authors' code, which draws averages towards 0. Source: PFNM, 3.2; supplement, alg. 1.
+    sigma2 (of `variances`); `shares` (J, K) are clients' shares of classes. Below, outgoing weights
+    lead to matched atoms; those to atoms that a client lacks are 0 at full precision, which draws
+    averages to 0, as in the authors' code. Source: PFNM, 3.2; supplement, alg. 1.
     """
     matchings: list[Matching] = []
     for layer, noise in reversed([*enumerate(variances.noise(hidden_layers(networks[0])))]):

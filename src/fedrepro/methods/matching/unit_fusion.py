@@ -25,8 +25,8 @@ def fused(
 ) -> UnitArrays:
     """Fuse J networks (weight0, bias0, …), from the lowest layer up, by transport of their units.
 
-    The result has `widths` units by hidden layer. `share` (J,) weighs the networks, `towards` (J,
-    K) their weights to each class. A layer starts with the units of network order[0], strongest
+    The result has hidden layers of `widths`. Hidden layers average networks by `share` (J,), the
+    output layer by `towards` (J, K). A layer starts with the units of network order[0], strongest
     first, then of order[1], …, up to its width, and is improved in at most `sweeps` iterations.
     """
     blocks: list[Array] = []
@@ -63,7 +63,7 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
 
-    Layers of the same units, as behind a shortcut, have one plan of transport, by incoming weights.
+    Layers that a shortcut joins have the same units: one transport plan, by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

@@ -28,7 +28,7 @@ class Use(NamedTuple):
     """An axis of a weight array along which a set of hidden units lies, `places` entries per unit.
 
     at: the array's index in the network; entries after the last unit's, such as a bias, stay in
-    place. counted: networks are compared by the array. gives: units are outputs, not inputs, of it.
+    place. counted: whether it counts in comparisons. gives: whether units are its layer's outputs.
     """
 
     at: int
@@ -68,7 +68,7 @@ class UnitSets:
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting units of set `layer` made a network agree more with `model`.
 
-        A best assignment always does so, unless an array lists the set on two axes.
+        A best assignment, as in `after`, can fail only if one array lists the set on two axes.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):

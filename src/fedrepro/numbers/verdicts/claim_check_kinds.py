@@ -145,13 +145,13 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the number to judge at each point of `exhibit`, by its name in `numbers`."""
+        """Yield the number to judge at each point of a figure or table, numbers[exhibit]."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield (number of `of`, numbers of `others` there); skip points that lack all others."""
+        """Yield (number of `of`, numbers of `others`) by point; skip points without any other."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
@@ -202,7 +202,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """A check on a number of method `of`, or on this minus the best number of methods `minus`."""
+    """A check on a number of method `of`, less the best number of the methods `minus` if given."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -329,7 +329,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round after which `of` is at most `within` below the end of `reach`."""
+    """A check on the first round after which `of` is at most `within` below the final `reach`."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

@@ -123,7 +123,7 @@ def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield (cell, others that equal it in all columns that both have) for each of `cells`."""
+    """Yield each of `cells` with all `others` that are equal to it in the columns they share."""
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:

@@ -1,8 +1,8 @@
 """Judge the claims of a paper (claims.yaml) by our numbers, by the rules of docs/claims.md.
 
-The verdict that every point keeps its bounds is wrong only if a point that breaks one passes, which
-is as rare for forty points as for one. To find that *some* point breaks one, or that some or most
-keep them, is to look for the best or worst of many: the surest point of m must then pass at a
+If every point must keep its bounds, confirming a claim is wrong only if a point that breaks them
+passes too, and more points do not make this likelier. Other findings pick the best or worst of m
+points: that one breaks bounds, or that some or most keep them. There each point is tested at a
 confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
 claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
 of less than its size, neither confirm nor refute: a check is judged by its other figures.
@@ -234,7 +234,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its numbers `statements`, if `ways` numbers could each refute its claim."""
+    """Judge a check by its numbers `statements`; any of `ways` numbers could refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -267,7 +267,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] is within all bounds; for swapped ends, whether it overlaps."""
+    """Return whether [least, most] is within all bounds; if least > most, whether a part is."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -275,10 +275,10 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
 def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
-    `points` is the rule. "every": all must hold, and one refuted is enough to refute; "stand-in
-    only" is ignored next to others. "some": one must hold. "most": more than half must hold, and
-    half refuted is enough to refute. "readings", for the meanings of a claim: "depends" if one
-    holds and another is refuted. Else it is "undecided", or "incomplete" if a part was not run.
+    `points` is the rule. "some": one must hold, or all be refuted. "most": more than half must
+    hold, or half be refuted. By other rules equal verdicts stay, "stand-in only" aside. "readings",
+    meanings of a claim, are "depends" if one holds and one is refuted. Else a part not run gives
+    "incomplete"; else, except in readings, one refuted is enough. All else is "undecided".
     """
     every = list(verdicts)
     if points in ("some", "most"):

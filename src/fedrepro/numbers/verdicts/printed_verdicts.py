@@ -1,9 +1,9 @@
 """Compare the numbers that a paper printed, the rows of its published.csv, with ours.
 
-docs/claims.md has the rules. Our own scatter widens the tolerance by no more than the printed
-spread would, or not at all where none is printed; otherwise a method that scatters more would be
-reproduced more easily. A row may say why it is counted separately, and which figure varies a
-parameter that the paper does not give; until that figure is computed, the number is not judged.
+docs/claims.md has the rules. Our sd widens the tolerance by no more than the printed sd would, and
+not at all if none is printed: more scatter must not make a method easier to reproduce. A row may
+say why it is counted separately, and which figure varies a parameter that the paper does not give;
+until that figure is computed, the number is not judged.
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def difference(ours: float, printed: float) -> float:
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
     """Return the sd that our number minus the printed one would have between two correct programs.
 
-    `spread` is the sd of our number over `trials`; NaN gives NaN. Printed trials are taken to
-    scatter at least as much as ours; where the paper prints no number of trials, it counts as one.
+    `spread` is the sd of our number over `trials`; NaN gives NaN. The sd of printed trials is taken
+    to be at least ours, and their number to be one if the paper does not print it.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))

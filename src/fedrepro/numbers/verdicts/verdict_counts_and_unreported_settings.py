@@ -154,10 +154,10 @@ def resolve(
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
     "Set-up open" means that a parameter the paper does not give may explain the difference. The
-    verdict is "another set-up" if a value of it, in the figure that `set_up` names, moves our
-    number towards print by more than the difference, and `suits` other methods. A number in a
-    sentence gets value and verdict of a check in `claims`. `exhibits` returns the csv of a figure
-    or table by its name, None if not computed; `rows` are all of the printed table.
+    verdict is "another set-up" if some value of it, in the figure that `set_up` names, moves our
+    number towards print by more than the difference, and keeps other methods near print. A number
+    in a sentence gets value and verdict of a check in `claims`. `exhibits` returns the csv of a
+    figure or table by its name, None if not computed; `rows` are all of the printed table.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):

@@ -1,9 +1,9 @@
 """The leaderboards arena/1 and arena/2: what to do with models that clients have trained once.
 
 Tables whose names begin with "1-" are parts of arena/1, the most decisive first; each is recorded
-by itself. Tables of arena/2 are made from them; runs that no change affects are shared. `rounds`
-has equal data, partitions and models. docs/leaderboard.md says what is measured, how it is read,
-and every difference. arena/2 takes about 34 core-hours, 28 with results of arena/1; `rounds-2` 8.
+by itself. Tables of arena/2 are made from them, and equal runs are shared. The table `rounds` has
+the data, partition and model of one part. docs/leaderboard.md says what is measured, how to read
+it, and every difference. arena/2 takes about 34 core-hours, 28 after arena/1; `rounds-2` takes 8.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`; validation picks from lists as lr=[1, 2], or its settings="grid"."""
+    """Return method `name`, tuned by validation on lists, as lr=[1, 2], or its settings="grid"."""
     return component(name, label, **settings, choose=BEST)
 
 
@@ -154,7 +154,7 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of `cases` plus keys of `on`; its title has `images` and `kind`, as "even"."""
+    """Return a table of scenarios `cases` with keys of `on`; `images`, `kind` are for its title."""
     return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
@@ -317,7 +317,7 @@ IN_ROUNDS: Grids = {
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; grids[label], {parameter: values}, has one try every combination."""
+    """Return `methods`; each with a label in `grids` tries all combinations of the values there."""
     changed = list(methods)
     for at, method in enumerate(methods):
         if grid := grids.get(method.get("label", "")):

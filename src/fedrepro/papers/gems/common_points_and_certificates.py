@@ -89,9 +89,9 @@ class Hinges(NamedTuple):
 class Certificate(NamedTuple):
     """Whether K spaces have a common point, with the proof.
 
-    meet: None if unproven. point: (d,), least far, in radii, from its farthest centre, and in all
-    spaces if they meet. largest, smallest: bounds on t, the least factor on radii by which they do.
-    weights: (K,), by which the mean of squared distances, in radii, is at least smallest² anywhere.
+    meet: None if unproven. point: (d,), whose largest distance from a centre, in radii, is least;
+    it is in all spaces if they meet. largest, smallest: bounds on t, the factor on radii with which
+    the spaces just meet. weights: x, (K,), whose g(x) proves the lower bound.
     """
 
     meet: bool | None

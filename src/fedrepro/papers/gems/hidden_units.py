@@ -199,8 +199,8 @@ class Merging:
     def joined(self, balls: Spaces) -> Array | None:
         """Find a point (d,) in all `balls`, a unit to replace several; None if there is none.
 
-        If search.point is "descent", the end of a descent is taken where it lies in all balls, and
-        if search.as_published even where it does not; in all other cases the deepest point.
+        With search.as_published it is the end of a descent, in all balls or not. For search.point
+        "descent" it is this end if in all balls; in all other cases the deepest point.
         """
         if self.search.as_published or self.search.point == "descent":
             point, _ = self.search.descend(balls)

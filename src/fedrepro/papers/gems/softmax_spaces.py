@@ -59,7 +59,7 @@ class Bisection(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """A radius; empty: not even the space's centre is good enough; capped: all tested radii are."""
+    """A radius; empty: not good enough even at 0; capped: good enough at all radii tested."""
 
     value: float
     empty: bool = False
@@ -201,7 +201,7 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
 class Intersecting:
     """The search for a common point of the clients' spaces.
 
-    kind: "ball" or "ellipsoid". point: the last of "descent", or the "deepest" (see `certified`).
+    kind: "ball" or "ellipsoid". point: where a "descent" ends, or the "deepest" (see `certified`).
     as_published: repeat mistakes of the authors' code. delta: least radius of an ellipsoid.
     """
 
@@ -277,7 +277,7 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[Array, dict[str, float]]:
-        """Search for a model (D + 1, K) with clients' `accuracies`; return it and metrics."""
+        """Search for a model (D + 1, K) with accuracies[j] at client j; return it and metrics."""
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),

@@ -67,7 +67,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim: a metric's spread over `over`, less the largest over any in `than`."""
+    """A check of a claim: spread of means over `over`, less the largest over a column in `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]

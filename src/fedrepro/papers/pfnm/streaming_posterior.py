@@ -101,10 +101,10 @@ def update(
 
 
 def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
-    """Draw the atoms from which a client starts a layer of `width` units, `fresh` of them new.
+    """Draw the atoms from which a client starts a layer's `width` units, all but `fresh` new ones.
 
-    They are drawn in proportion to how often the client has had each, `members`. Returns indices,
-    ascending. Source: PFNM, supplement 4.2.
+    Chances are proportional to `members`, in how many steps the client had each atom; if these are
+    too few, all are taken. Returns indices, ascending. Source: PFNM, supplement 4.2.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -149,8 +149,8 @@ def start_of(
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
     """Return the clients with only that part of their data that arrives at number `step`, from 0.
 
-    Every client's examples are divided at random into `steps` parts of nearly equal size, equally
-    in every round. Raises FedreproError if a client has fewer examples.
+    Every client's examples are divided at random into `steps` parts of nearly equal size, always in
+    the same way. Raises FedreproError if a client has fewer than `steps` examples.
     """
 
     def part(client: int, held: int) -> np.ndarray:

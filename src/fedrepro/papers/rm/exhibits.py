@@ -42,12 +42,12 @@ ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, 
 
 
 def server_holds(examples: int, cases: Cases) -> ExhibitData:
-    """Return changes of an exhibit's `cases`: the server holds `examples` to validate with."""
+    """Return changes to `cases` of an exhibit: the server validates with `examples` in each."""
     return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
 def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return {scale: changes}: generated images, 100 at the server to validate in `one_class`."""
+    """Return {scale: changes} to generated images; in `one_class` the server validates with 100."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}

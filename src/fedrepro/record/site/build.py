@@ -1,7 +1,7 @@
 """Build the website: write pages, scripts and pictures as files for Sphinx, and run Sphinx.
 
-The website works when it is opened from disk. No page loads anything over a network, except that a
-search loads the website's own pages, to show excerpts of those found. The folder is written under a
+The website works when it is opened from disk. No page loads anything over a network; only a search
+loads pages of the website itself, to show excerpts of its results. The folder is written under a
 temporary name and renamed when it is whole.
 """
 
@@ -79,7 +79,7 @@ def _require_own(out: Path) -> None:
 
 
 def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
-    """Write pages of `reports` (files in `folder`) to `place` for Sphinx; return {path: text}."""
+    """Write Sphinx's input on `reports` (files in `folder`) to `place`; return {page: markdown}."""
     whole = reports.scale == "paper"  # findings quote that scale alone
     written = {path.as_posix(): path for path in Path("docs").glob("**/*.md")}
     written["config/README.md"] = Path("config/README.md")
@@ -176,9 +176,9 @@ def _guide(file: Path, name: str, shown: Mapping[str, str]) -> str:
 
 
 def numbered(text: str, depth: int, record: Path = RECORD) -> str:
-    """Replace numbers that link to files of the `record` by the recorded ones, linked to pages.
+    """Replace numbers that link to files of the `record` by recorded values that link to pages.
 
-    `depth` is how many folders of the website lead to the text's page.
+    `depth` is the number of folders above the text's page in the website, such as 1 for papers/x.
     """
 
     def show(asked: RecordQuery, number: str) -> str:
@@ -192,8 +192,8 @@ def numbered(text: str, depth: int, record: Path = RECORD) -> str:
 def linked(text: str, path: Path, name: str, shown: Mapping[str, str]) -> str:
     """Return the `text` of the markdown file `path` with links that work on the page `name`.
 
-    A link to a file in `shown`, {file: page}, leads to its page, and one to another csv file to a
-    copy of that file. Addresses stay; other links become text.
+    A link to a file in `shown`, {file: page}, then leads to its page; a link to any other csv file
+    leads to a copy of that file. Web addresses stay; other links become text.
     """
 
     def resolved(match: re.Match[str]) -> str:

@@ -173,7 +173,7 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Return [(title, [(paper's section or "", figures and tables)])]: the paper's, then ours."""
+    """Return [(title, [(section or "", figures and tables)])]: of the paper, then added ones."""
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -272,7 +272,7 @@ def docstring(text: str) -> str:
 
 
 def escaped(text: str, signs: str) -> str:
-    """Escape each of `signs` by a backslash and join lines in `text`, apart from `code`."""
+    """Join the lines of `text` and put a backslash before each of `signs`, except in `code`."""
     pieces = re.split(r"(`[^`]+`)", text)
     pieces[::2] = [re.sub(rf"([{signs}])", r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
     return "".join(pieces)

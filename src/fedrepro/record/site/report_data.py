@@ -97,7 +97,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return {method: server's seconds}; `starts`: "one start" or "different starts"."""
+        """Return {method: server's seconds} for clients with `starts`, such as "one start"."""
         rows = self.times.query("metric == 'server_seconds' and starts == @starts")
         return dict(zip(rows["method"], rows["mean"], strict=True))
 
@@ -107,7 +107,7 @@ class Paper:
     """A paper as the website shows it: figures and tables by name, printed values and claims.
 
     printed: rows, also of figures and tables that were not run. claims: for each claim, the rows of
-    its checks. boards: leaderboards, if it is the project's own comparison, kept like a paper.
+    its checks. boards: leaderboards, only of the project's own comparison, which is a Paper too.
     """
 
     name: str
@@ -198,7 +198,7 @@ def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str
     """Return rows of a table on what methods cost and need, each as {column head: text}.
 
     `about` is the json of a figure or table, `numbers` its csv. There is a row for each method that
-    sends bytes, but none at all if the rows would be alike.
+    sends bytes; the list is empty if the rows differ only in the method's name.
     """
     by_number = final(numbers).groupby(["method", "metric"])["mean"]
     values = {key: sorted(own.dropna()) for key, own in by_number}

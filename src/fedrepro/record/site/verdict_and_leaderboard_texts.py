@@ -1,4 +1,4 @@
-"""Prepare for pages verdicts (words with sign and colour, counts, numbers) and leaderboards.
+"""Prepare verdicts (words, signs, colours, counts, numbers) and leaderboards for web pages.
 
 The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
@@ -29,7 +29,7 @@ from fedrepro.record.site.report_data import BoardView
 
 
 class VerdictStyle(NamedTuple):
-    """How pages show a verdict: sign, CSS class of the colour, meaning, word in the glossary."""
+    """How pages show a verdict: sign, CSS class of its colour, meaning, glossary entry (`row`)."""
 
     sign: str
     colour: str
@@ -51,7 +51,7 @@ LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return rows ({verdict: style} of one entry, [("of a claim", meaning), …]) of the glossary."""
+    """Return the glossary's entries, pairs ({verdict: style}, [("of a claim", meaning), …])."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -139,10 +139,10 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return for each meaning of a claim's sentence the first check that has the meaning's verdict.
+    """Return, for each reading (possible meaning) of a claim, a check that shows its verdict.
 
-    Keys are the meaning and its verdict, such as "one start: refuted", or only "" if all meanings
-    have equal verdicts. A check is a row of claims.csv.
+    Keys are a reading and its verdict, such as "one start: refuted", or only "" if all readings
+    have equal verdicts. A check is a row of claims.csv; the first with the verdict is taken.
     """
     readings: dict[str, list[Row]] = {}
     for row in checks:
@@ -233,10 +233,10 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} if its methods have no groups.
 
-    picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
-    data set, labels of the best group, their highest score, score of `line`), of the first data set
-    with methods outside that group, or the first. line: the method to beat, such as "best client";
-    at: its score over all data sets. above: [(data set, methods shown to be better than `line`)].
+    line: the method to beat, such as "best client"; at: its score over all data sets. picture: rows
+    of ranked methods over all data sets. above: [(data set, methods shown to be better than
+    `line`)]. leaders: per class of methods (class, data set, labels of the best group, its highest
+    score, score of `line`), on the first data set where that group leaves out a method, if any.
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]
@@ -277,9 +277,9 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what intervals of leaderboard `rows` account for (trials, scenarios), and other tests.
+    """Write what is drawn again (trials, scenarios) for the intervals of leaderboard `rows`.
 
-    Another test, such as Wilcoxon's, is named if the best group of methods that it gives differs.
+    Other tests, such as Wilcoxon's, are named if their best groups differ from the leaderboard's.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]

@@ -40,7 +40,7 @@ class Watched(Examples):
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Return how many bytes an array takes when sent; a symmetric matrix is sent by half."""
+    """Return the bytes to send an array; of a symmetric matrix, one triangle and the diagonal."""
     if answer.ndim == 2 and np.array_equal(answer, answer.T):
         rows = len(answer)
         return rows * (rows + 1) // 2 * answer.itemsize
@@ -60,7 +60,7 @@ def gradients_at(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute clients' gradients (n, *shape) of mean losses at `weights`, and these losses (n,).
 
-    All share `weights` (1, *shape), and have equally many examples, rows[j]. NaN if not finite.
+    `weights` (1, *shape) are shared; all rows[j] are equally long. NaN where a loss is not finite.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -136,8 +136,8 @@ class ClientCost:
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning.
 
-    losses: of each client's trainings. rejected: how many trained models diverged. held: tensors
-    that all clients have, to compute statistics at.
+    losses: {client: losses of its trainings}. rejected: number of trained models that diverged.
+    held: weights that all clients received since `begin`, so that they are not sent again.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -169,8 +169,8 @@ class CostCounter:
     ) -> None:
         """Add the costs of `answers`, statistics at `weights` that took `passes` over the data.
 
-        `weights`, shared (1, *shape) or one per client, count as sent unless all clients have them;
-        None is for each client's own. If `everyone` answered, shared ones are not sent again.
+        `weights`, (1, *shape) or one per client, count as sent unless all clients hold them; None
+        stands for clients' own models. If `everyone` answered, all now hold the shared weights.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:

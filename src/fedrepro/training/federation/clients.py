@@ -333,7 +333,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw weights by each key of `places`, equal with `shared_init`: float32 (models, *shape)."""
+    """Draw initial weights by keys `places`, equal if `shared_init`: float32 (models, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     how = settings.weight_sd, settings.bias, settings.init

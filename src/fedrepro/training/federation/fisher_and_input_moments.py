@@ -41,7 +41,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Return {layer: mean over patches a of a aᵀ (D, D), summed over examples} for `wanted`."""
+        """Return {layer in `wanted`: sum over examples of a aᵀ (D, D), averaged over positions}."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}
@@ -63,11 +63,11 @@ class BodyMoments(CompiledBody):
         return found
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients through the convolutions; return a matrix for each.
+        """Backpropagate gradients through the convolutions; return a matrix for each convolution.
 
         `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label y. A matrix
-        sums g gᵀ, (channels, channels), of gradients g by the layer's output, or with `squares`
-        squared gradients of weights, (inputs, channels), over labels, examples and positions.
+        (channels, channels) is the sum of g gᵀ over labels, examples and positions. With `squares`
+        it is (inputs, channels): squared gradients by weights, summed over labels and examples.
         """
         from fedrepro.networks.compiled_convolutions import add_errors  # which loads Numba
 

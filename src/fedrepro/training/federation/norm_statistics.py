@@ -20,7 +20,7 @@ TOGETHER = 500  # examples whose mean and variance a layer normalises by
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
-    """Average clients' buffers by `share` (J,); of counts take the largest: float32 (1, *shape)."""
+    """Average clients' buffers by `share` (J,); counters take the maximum: float32 (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:
@@ -70,7 +70,7 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Combine results of `running_statistics` to those of all examples: float32 (1, *shape)."""
+    """Pool clients' `running_statistics`, weighted by numbers of examples: float32 (1, *shape)."""
     each = {k: np.stack([answer[k] for answer in answers]).astype(float) for k in answers[0]}
     counts = each.pop("examples")[:, 0]
     share, made = counts / counts.sum(), dict[str, np.ndarray]()

@@ -53,7 +53,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """Return PFNM and rivals of equal size: `units` are sizes of a hidden layer, if settable."""
+    """Return PFNM and rivals; methods with a size to set try each number of hidden `units`."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

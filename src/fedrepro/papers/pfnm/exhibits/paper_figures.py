@@ -197,7 +197,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD of a minibatch a round, with keys as rounds=400, and one-shot methods."""
+    """Return downpour SGD, a minibatch a round, with keys as rounds=400, and one-shot methods."""
     by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
