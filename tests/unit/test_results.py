@@ -157,6 +157,7 @@ def test_what_is_measured_on_no_examples_is_compared_too():
     key = "arena/1-fashion-mnist-skewed"
     found = paired_differences("paper", "RegMean", "FedAvg", RECORD, metric="bytes_up", exhibit=key)
     assert (found["low"] > 0).all()
+    assert len(found) == 2  # sizes are equal at both points
 
 
 def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monkeypatch, capsys):

@@ -169,9 +169,10 @@ def paired_differences(
     shared trials. `exhibit` restricts figures to one (paper/name), or to one paper's.
 
     Returns:
-        A row per point (values of swept parameters); equal settings with equal values are listed
-        once. Columns COMPARED: both labels, their means over `trials`, the mean difference and its
-        interval by Student's t at CONFIDENCE (infinite for one trial); and the swept parameters.
+        A row per point (values of swept parameters); what another figure has with equal settings
+        and values is listed once. Columns COMPARED: both labels, their means over `trials`, the
+        mean difference, its interval by Student's t at CONFIDENCE (infinite for one trial); and the
+        swept parameters.
 
     Raises:
         FedreproError: no figure or table has both methods.
@@ -180,7 +181,8 @@ def paired_differences(
         raise unknown("metric", metric, all_metrics())
     if one.lower() == other.lower():
         raise FedreproError(f"{one} is named twice: name two methods")
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
+    shown: dict[tuple[str, ...], str] = {}
     names: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
         table = final(open_exhibit(reports / scale, drawn.key, scale).table(".csv"))
@@ -198,11 +200,11 @@ def paired_differences(
             ends = found.value, found.low, found.high
             cells = dict(zip(COMPARED, (drawn.key, *labels, *means, *ends, len(left)), strict=True))
             place = {name: row[name] for name in leading}
-            # equal runs stand once
             runs = row["setting"], row["setting_other"], *texts
-            rows.setdefault(runs, {"exhibit": drawn.key, **place, **cells})
+            if shown.setdefault(runs, drawn.key) == drawn.key:  # a figure may join others' points
+                rows.append({"exhibit": drawn.key, **place, **cells})
     if rows:
-        return pd.DataFrame(list(rows.values()))
+        return pd.DataFrame(rows)
     for method in (one, other):
         if method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
