@@ -6,7 +6,7 @@ CORES ?= $(shell $(PYTHON) src/fedrepro/core/diagnostics/usable_cores.py)
 
 # What writes into this folder runs under one lock: a second live run is refused, and a killed
 # one leaves nothing behind. Snakemake's own lock survives a kill, so it is not used here.
-LOCKED = $(PYTHON) src/fedrepro/core/diagnostics/lock_and_run.py .fedrepro/lock --
+LOCKED = $(PYTHON) src/fedrepro/core/command_under_lock.py .fedrepro/lock --
 SNAKEMAKE = .venv/bin/snakemake --nolock --rerun-incomplete --cores $(CORES)
 BARS = $$(test -t 2 && echo --logger rich)
 REPORT = echo "The report is reports/$$(sed -n 's/^scale: *\([a-z]*\).*/\1/p' config/config.yaml)/index.html"

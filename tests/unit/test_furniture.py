@@ -72,7 +72,7 @@ def test_make_has_the_targets_that_its_help_names():
 
 
 def copy_for_make(folder: Path) -> Path:
-    lock = "src/fedrepro/core/diagnostics/lock_and_run.py"
+    lock = "src/fedrepro/core/command_under_lock.py"
     for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", lock):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text((ROOT / name).read_text())

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core.diagnostics import lock_and_run, usable_cores
+from fedrepro.core import command_under_lock
+from fedrepro.core.diagnostics import usable_cores
 
 
 def test_doctor_says_what_is_here_and_which_library_is_broken(tmp_path, monkeypatch, capfd):
@@ -33,7 +34,7 @@ def test_cores_are_those_of_the_affinity(monkeypatch):
     assert usable_cores.usable_cores() == 2
 
 
-LOCKED = Path(lock_and_run.__file__)
+LOCKED = Path(command_under_lock.__file__)
 
 
 def locked(folder: Path, *command: str) -> list[str]:

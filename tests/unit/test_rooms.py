@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
 RULE = re.compile(r"\b(?:rule|as) (\w+)[: ]|^ {4}\"(\w+)\": \(", re.MULTILINE)
-USERS_NAMES = re.compile(r"/(?:cli|components|methods)/|lock_and_run")
+USERS_NAMES = re.compile(r"/(?:cli|components|methods)/|command_under_lock")
 ROW = re.compile(r"^\| `(\w+)`")
 
 

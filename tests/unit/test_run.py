@@ -18,8 +18,7 @@ from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
-from fedrepro.core import component_files, source_digests
-from fedrepro.core.diagnostics import lock_and_run
+from fedrepro.core import command_under_lock, component_files, source_digests
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
@@ -118,7 +117,7 @@ def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, 
         assert main(["list", kind]) == 0
         assert name in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
-    held = lock_and_run.take(snakemake_in_folder.LOCK)
+    held = command_under_lock.take(snakemake_in_folder.LOCK)
     with pytest.raises(FedreproError, match=r"a run \(process .* is at work in .*wait until"):
         snakemake_in_folder.compute(["x"])
     os.close(held)

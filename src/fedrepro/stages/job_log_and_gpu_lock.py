@@ -17,9 +17,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedrepro.core import command_under_lock
 from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.component_files import own_fault
-from fedrepro.core.diagnostics import lock_and_run
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError, sentence_for
 from fedrepro.core.metrics import Table
@@ -113,6 +113,6 @@ def claim(names: Sequence[str], folder: Path | None = None) -> int:
         for slot, (i, name) in product(range(slots()), enumerate(names)):
             with contextlib.suppress(BlockingIOError):
                 lock = folder / (f"{name}.{slot}.lock" if slot else f"{name}.lock")
-                _claimed[name] = lock_and_run.take(lock)
+                _claimed[name] = command_under_lock.take(lock)
                 return i
         time.sleep(POLL_SECONDS)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedrepro.core import source_digests
-from fedrepro.core.diagnostics import lock_and_run
+from fedrepro.core import command_under_lock, source_digests
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
 
@@ -92,9 +91,9 @@ def compute(
     command += ["--config", "papers=own"] if own else []
     command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
-        lock = lock_and_run.take(LOCK)
+        lock = command_under_lock.take(LOCK)
     except BlockingIOError:
-        raise FedreproError(f"{os.getcwd()}: {lock_and_run.refusal(LOCK)}") from None
+        raise FedreproError(f"{os.getcwd()}: {command_under_lock.refusal(LOCK)}") from None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
             process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Run a command so that only one at a time runs in this folder.
 
-    python src/fedrepro/core/diagnostics/lock_and_run.py LOCKFILE -- COMMAND...
+    python src/fedrepro/core/command_under_lock.py LOCKFILE -- COMMAND...
 
 Becomes the command, which inherits an exclusive lock on LOCKFILE; the system frees it when the
 command ends, however it ends. A second run is refused with exit status 2. This runs before the
