@@ -103,7 +103,7 @@ def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExampl
 
     Inputs of uint8 stay, others become float32. If `labelled` is False y may be missing. `channels`
     is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
-    "first"; required if both are possible.
+    "first"; required if the last axis alone looks like channels.
     """
     arrays = {}
     try:

@@ -114,7 +114,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of units of a plain network with this number of hidden layers."""
+    """Return, of each of the hidden `layers` of a plain network, the array axes of its units."""
     uses = (
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
     )

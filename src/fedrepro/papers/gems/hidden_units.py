@@ -210,9 +210,10 @@ class Merging:
         return proof.point if proof.meet else None
 
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
-        """Replace each set of units whose balls have a common point by one unit; keep other units.
+        """Put one unit in the place of units whose balls meet, at a common point that is searched for.
 
-        `radii` (N,) are the balls' radii. All units of a set are in one of the `clusters`.
+        `radii` (N,) are the balls' radii; units that no common point is found for stay. Units of no
+        cluster (`clusters`: indices of units) are left out.
         """
         meet = units.distances <= radii[:, None] + radii
         parts: list[Array] = []
