@@ -83,7 +83,7 @@ def docs_page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table of counts by paper: printed numbers and claims, by what was decided."""
+    """Return a markdown table of printed numbers and claims by paper, and how many are decided."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")

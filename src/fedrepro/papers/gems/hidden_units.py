@@ -210,9 +210,9 @@ class Merging:
         return proof.point if proof.meet else None
 
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
-        """Put one unit in the place of units whose balls meet, at a common point that is searched for.
+        """Put one unit in the place of units whose balls meet, at a common point if one is found.
 
-        `radii` (N,) are the balls' radii; units that no common point is found for stay. Units of no
+        `radii` (N,) are the balls' radii; units without a common point stay as they are. Units of no
         cluster (`clusters`: indices of units) are left out.
         """
         meet = units.distances <= radii[:, None] + radii
