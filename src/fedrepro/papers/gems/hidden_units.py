@@ -212,7 +212,7 @@ class Merging:
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
         """Put one unit in the place of units whose balls meet, at a common point if one is found.
 
-        `radii` (N,) are the balls' radii; units without a common point stay as they are. Units of no
+        `radii` (N,) are the balls' radii; units without a common point stay. Units of no
         cluster (`clusters`: indices of units) are left out.
         """
         meet = units.distances <= radii[:, None] + radii
