@@ -225,6 +225,15 @@ def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrot
     assert found(Written) == found(Inherited) == {"rounds": (4, "of each"), "lr": (0.5, "rate")}
 
 
+def test_what_all_of_a_kind_have_is_common_also_where_one_declares_it_itself():
+    def common(*, held: Annotated[int, Arg("held out")] = 0) -> None: ...
+
+    def own(*, held: Annotated[int, Arg("held out")] = 5, lr: LR = 0.5) -> None: ...
+
+    spec = Component("partition", "own", 1, own, common=common).spec({"held": 7})
+    assert spec.common == {"held": 7}
+
+
 def test_a_parameter_is_described_and_a_list_is_refused_where_one_value_is_needed():
     def plain(x: int, *, rng: int = 0) -> None: ...
 
