@@ -13,14 +13,9 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import preload_server, snakemake_hooks_and_slurm
-from fedrepro.planning.config_files import (
-    SCALES,
-    Config,
-    load_exhibits,
-    table_names,
-    validated,
-)
+from fedrepro.cli import preload_server, snakemake_hooks_and_slurm as hooks
+from fedrepro.planning.config_files import Config, load_exhibits, table_names, validated
+from fedrepro.planning.exhibit_config import SCALES
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
@@ -33,7 +28,7 @@ from snakemake.exceptions import WorkflowError
 
 # nothing of a plan is garbage, and looking for some takes a fifth of planning
 gc.set_threshold(100_000)
-snakemake_hooks_and_slurm.add_scripts_to_path()
+hooks.add_scripts_to_path()
 # jobs are planned on one core; meanwhile the server loads on another
 lifeline = (
     preload_server.start_server(preload_server.FEW)
@@ -56,7 +51,7 @@ def sentences():
 with sentences():
     CONFIG = validated(Config, config, "config/config.yaml")
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-snakemake_hooks_and_slurm.export_settings(
+hooks.export_settings(
     CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components
 )
 
@@ -64,29 +59,25 @@ snakemake_hooks_and_slurm.export_settings(
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
         with sentences():
-            for sentence in snakemake_hooks_and_slurm.prepare_slurm(
+            for sentence in hooks.prepare_slurm(
                 workflow.executor_settings, os.getcwd()
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    jobs = (
-        snakemake_hooks_and_slurm.waiting_jobs(workflow)
-        if workflow.local_exec
-        else 0
-    )
+    jobs = hooks.waiting_jobs(workflow) if workflow.local_exec else 0
     if lifeline and jobs < preload_server.FEW:
         os.close(lifeline)
         del os.environ[preload_server.SOCKET]
     if workflow.is_main_process and workflow.local_exec:
-        snakemake_hooks_and_slurm.lift_limit(workflow)
+        hooks.lift_limit(workflow)
 
 
 onsuccess:
     if workflow.is_main_process:
         failed = []
         for scale in scales_asked_for():
-            sentences, drawn = snakemake_hooks_and_slurm.take_failed(scale)
-            snakemake_hooks_and_slurm.forget(workflow, drawn)
+            sentences, drawn = hooks.take_failed(scale)
+            hooks.forget(workflow, drawn)
             failed += sentences
         if failed:
             raise WorkflowError(
@@ -97,7 +88,7 @@ onsuccess:
 
 onerror:
     if workflow.is_main_process:
-        snakemake_hooks_and_slurm.repeat_errors(log)
+        hooks.repeat_errors(log)
 
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
@@ -188,9 +179,6 @@ def raw_files(wildcards):
 
 
 # --------------------------------------------------------------------------------- jobs that draw
-
-
-OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
 
 
 def drawing(stage, **keys):

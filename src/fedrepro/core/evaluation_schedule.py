@@ -137,7 +137,5 @@ def whole_runs(settings: int) -> float:
     """Return what successive halving of this many settings costs, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
-        if left == 1:
-            break
         cost, before, left = cost + left * (1 / share - before), 1 / share, -(-left // 2)
     return cost + left * (1 - before)

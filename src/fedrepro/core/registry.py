@@ -54,8 +54,6 @@ def _set_aside(
     """Declare parameters of all partitions, for training examples that no client trains with."""
 
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
 # Parameters that every component of a kind has besides its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
@@ -198,8 +196,9 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
     """Return a model function (shape, classes), of `module`, that calls a user's class `made`."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
-        required = item.default is item.empty and item.kind not in VARIADIC
-        if required and item.name not in (*SHAPES, *CHANNELS, *CLASSES):
+        variadic = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        known = variadic or item.name in (*SHAPES, *CHANNELS, *CLASSES)
+        if item.default is item.empty and not known:
             raise FedreproError(
                 f"{made.__name__} takes '{item.name}', whose value is unknown: write a function "
                 "of shape and classes that makes it, and put @module before it (docs/models.md)"

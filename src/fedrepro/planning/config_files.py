@@ -15,15 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from fedrepro.core import paper_files
 from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import BEGIN, FedreproError, shown, type_and_message, unknown
-from fedrepro.core.paper_files import (
-    EXHIBITS,
-    OWN_EXHIBITS,
-    exhibits_file,
-    exhibits_of,
-    papers_with,
-)
+from fedrepro.core.paper_files import OWN_EXHIBITS, exhibits_file, exhibits_of, papers_with
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, component_called
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
@@ -221,7 +216,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
-        papers = {*papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")}
+        papers = {*papers_with(paper_files.EXHIBITS, OWN_EXHIBITS, ".yaml")}
         few = {key.partition("/")[0] for key in of}
         paths = {p: exhibits_file(p) for p in sorted(few if few and few <= papers else papers)}
     if not paths:

@@ -137,19 +137,6 @@ def drawing(name: str) -> Callable[[D], D]:
 # ------------------------------------------------- what several drawings need of an exhibit
 
 
-def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield sentences on why a figure cannot have one line per method over a swept parameter."""
-    yield from one_axis(shown)
-    yield from nothing_shown(shown)
-
-
-def one_scenario(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure cannot be drawn as a curve per method in a single scenario."""
-    if shown.cases:
-        yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
-    yield from one_line_each(shown)
-
-
 def one_axis(shown: Planned) -> Iterator[str]:
     """Yield a sentence if a figure has no x axis: one swept parameter that varies, of numbers."""
     several = shown.varied or shown.axis[:1]

@@ -22,25 +22,12 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_building import (
-    HOLDOUTS,
-    missing_holdout_error,
-    missing_validation_error,
-    validation_count,
-)
+from fedrepro.data import partition_building
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE as CASE
 from fedrepro.planning.drawing_base import TABLE, Planned
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
-from fedrepro.planning.exhibit_methods import (
-    PUBLIC_SAMPLE,
-    TUNED,
-    ExhibitMethod,
-    Setting,
-    exhibit_methods,
-    spec_of,
-    successive_halving_method,
-)
+from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, Setting, exhibit_methods
 from fedrepro.planning.jobs import Run as Run
 from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
 from fedrepro.training.mixing_matrices import weights_of
@@ -194,10 +181,10 @@ def _at(where: str) -> Iterator[None]:
 def _points(settings: ExhibitSettings) -> Iterator[Point]:
     names = {case: entry.label for case, entry in settings.cases.items()}
     kinds = {case: settings.components(case) for case in names if settings.dataset}
-    data = {case: spec_of("dataset", own["dataset"]) for case, own in kinds.items()}
+    data = {case: own["dataset"].spec("dataset") for case, own in kinds.items()}
     if len(set(data.values())) > 1:
         names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
-    tuned = any(key.startswith(TUNED) for key in settings.sweep)
+    tuned = any(key.startswith(f"{TUNE}.") for key in settings.sweep)
     for key in names or (None,):
         entries, case = settings.components(key), settings.case(key)
         measures = () if tuned else exhibit_methods(settings, key, {})
@@ -211,7 +198,7 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
                         f"{', '.join((*entries, TUNE))}: write it as partition.clients"
                     )
                 values.setdefault(kind, {})[parameter] = value
-            parts = {k: spec_of(k, entry, values.get(k)) for k, entry in entries.items()}
+            parts = {k: entry.spec(k, values.get(k)) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
@@ -268,11 +255,11 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
             return usual
         old = {"name": usual.training.name, **usual.training.values}
         changed = ComponentEntry.model_validate(old).changed({**measure.training, **changes})
-        return replace(usual, training=spec_of("training", changed, sweep=measure.races))
+        return replace(usual, training=changed.spec("training", sweep=measure.races))
 
     for group in measure.groups.values():
         if measure.races:
-            method, changes = successive_halving_method(group)
+            method, changes = measure.at_once(group)
             run = Run(trained(changes), method, measure.measured(group))
             yield from ((setting, run) for setting in group)
             continue
@@ -314,14 +301,17 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         # else known with the data only, or drawn in each trial
         if clients is not None and not changed.graph.component.meta.get("random"):
             weights_of(changed.graph, clients, RngKey(0))
-    available = validation_count(changed.dataset, partition)
-    if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
-        raise missing_validation_error(label)
-    for part in HOLDOUTS:
+    available = partition_building.validation_count(changed.dataset, partition)
+    if {
+        "client_validation_examples",
+        PUBLIC_SAMPLE,
+    } & measure.needs and available == 0:
+        raise partition_building.missing_validation_error(label)
+    for part in partition_building.HOLDOUTS:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")
             if not partition.values.get(part.parameter) or part.at not in (None, holder):
-                raise missing_holdout_error(label, part, partition.token)
+                raise partition_building.missing_holdout_error(label, part, partition.token)
     with _at(label):
         for setting in measure.settings:
             if setting.method.method_kind.in_rounds:

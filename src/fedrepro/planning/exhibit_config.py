@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    SerializeAsAny,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, Discriminator, Field, SerializeAsAny, Tag, model_validator
 
 from fedrepro.core.errors import shown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import all_metrics
-from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH
+from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH, component_called
+from fedrepro.core.spec import Spec
 from fedrepro.planning.drawing_base import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
@@ -28,10 +20,9 @@ Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
-class ComponentEntry(BaseModel):
+class ComponentEntry(Strict, extra="allow"):
     """A data set, model, method or other component in a configuration: its name and parameters."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
     @property
@@ -42,6 +33,13 @@ class ComponentEntry(BaseModel):
         """Return a copy with `changes` of parameters; with another `name`, no old one is kept."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
+
+    def spec(
+        self, kind: str, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
+    ) -> Spec:
+        """Build the component of `kind`, as "model", with `extra` values; `sweep` allows lists."""
+        spec = component_called(kind, self.name).spec({**self.parameters, **(extra or {})})
+        return spec if sweep else spec.single()
 
 
 def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:

@@ -12,16 +12,10 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import SELECTION_RULES, EvaluationSchedule, SelectionRule
 from fedrepro.core.literature_names_and_tokens import method_called, setting_token
 from fedrepro.core.params import Value
-from fedrepro.core.registry import TUNE, component_called, components
+from fedrepro.core.registry import TUNE, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.partition_building import HOLDOUTS
-from fedrepro.planning.exhibit_config import (
-    Case,
-    ChoiceEntry,
-    ComponentEntry,
-    ExhibitSettings,
-    MethodEntry,
-)
+from fedrepro.planning.exhibit_config import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 
 PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
 TUNED = f"{TUNE}."  # prefix of keys of a sweep
@@ -132,14 +126,13 @@ class ExhibitMethod:
         """Return when to evaluate `group`; in successive halving, with the number of its rounds."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
-
-def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Return (method, training parameters) with lists of values, to run all of `group` at once."""
-    methods = list(dict.fromkeys(setting.method for setting in group))
-    spec = methods[0].component.paired({}, [dict(method.values) for method in methods])
-    trainings = [dict(setting.training) for setting in group]
-    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
-    return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
+    def at_once(self, group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
+        """Return (method, training parameters) with lists of values, to run all `group` at once."""
+        methods = dict.fromkeys(setting.method for setting in group)
+        spec = self.spec.component.paired({}, [dict(method.values) for method in methods])
+        trainings = [dict(setting.training) for setting in group]
+        changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
+        return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
 def exhibit_methods(
@@ -206,7 +199,7 @@ def _exhibit_method(
         )
     changes: list[tuple[tuple[str, Value], ...]] = [()]
     if settings.training and training:
-        sweep = spec_of("training", settings.training.changed(training), sweep=True)
+        sweep = settings.training.changed(training).spec("training", sweep=True)
         changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
     if entry.tune is None and PUBLIC_SAMPLE in item.meta["needs"]:
         raise FedreproError(
@@ -284,11 +277,3 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
             f"{name}: settings that race each other run for one number of rounds, given as "
             "`rounds`; choose by another rule, such as choose: server"
         )
-
-
-def spec_of(
-    kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
-) -> Spec:
-    """Build a component of `kind`, as "model", from `entry` and `extra`; `sweep` allows lists."""
-    spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
-    return spec if sweep else spec.single()

@@ -16,21 +16,11 @@ from fedrepro.core.literature_names_and_tokens import setting_names
 from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
+from fedrepro.planning import jobs
 from fedrepro.planning.config_files import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.planning.jobs import (
-    LOCAL,
-    MEMBERS,
-    METRICS,
-    Job,
-    Scenario,
-    block_name,
-    cut,
-    dataset_folder,
-    public_data_of,
-    specs_of,
-)
+from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, Job, Scenario, block_name, cut
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
 
@@ -135,10 +125,10 @@ class Plan:
                 is_own = path.suffix == ".yaml" and path.is_file()
                 if wanted == "all" or not is_own or b"headline: t" in path.read_bytes():
                     raise error
-            names = ((file, n) for file in self.files.values() for n in file.names(self.scale))
             wanted = [
                 f"{file.paper}/{name}"
-                for file, name in names
+                for file in self.files.values()
+                for name in file.names(self.scale)
                 if wanted == "all" or file.written(name, self.scale).get("headline")
             ]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
@@ -169,8 +159,8 @@ class Plan:
             # a process that is given one job asks for it before any folder has been named
             begins = [self.base(run, run.stage)]
             if (own := run.scenario) and not folder.startswith(begins[0]):
-                data = filter(None, (own.dataset, public_data_of(run.method)))
-                begins += [dataset_folder(self.scale, one) for one in data]
+                data = filter(None, (own.dataset, jobs.public_data_of(run.method)))
+                begins += [jobs.dataset_folder(self.scale, one) for one in data]
                 begins += [self.base((own.dataset, own.partition), "partition")]
                 begins += [self.base(own, TRAIN)]
             if folder.startswith(tuple(begins)):
@@ -236,7 +226,7 @@ class Plan:
 
     def dataset(self, dataset: Spec) -> str:
         """Create the job that prepares a data set; return the folder where its arrays will be."""
-        folder, raw = dataset_folder(self.scale, dataset), f"resources/{dataset.name}"
+        folder, raw = jobs.dataset_folder(self.scale, dataset), f"resources/{dataset.name}"
         self.made.setdefault(folder, partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw))
         return folder
 
@@ -268,8 +258,7 @@ class Plan:
     def run(self, run: Run, trials: range) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
         folder = self.base(run, run.stage) + block_name("trials", trials)
-        if folder not in self.made:
-            self.made[folder] = partial(self._job_of_run, run, trials, folder)
+        self.made.setdefault(folder, partial(self._job_of_run, run, trials, folder))
         return folder
 
     def _job_of_run(self, run: Run, trials: range, folder: str) -> Job:
@@ -278,7 +267,7 @@ class Plan:
             given["evaluate"], given["follow"] = self.splits.get(run, ((), ()))
             if run.every is None:
                 given["local"] = (self.local(run.scenario, trials),)
-            if public := public_data_of(run.method):
+            if public := jobs.public_data_of(run.method):
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
 
@@ -320,7 +309,7 @@ def require_frozen(plan: Plan, paper: str) -> None:
         for exhibit in map(plan.exhibit, parts):
             rules = sorted({m.rule.name for m in exhibit.measures if m.rule})
             for point in exhibit.points:
-                scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
+                scenario = " ".join(spec.resolved for spec in jobs.specs_of(point.scenario))
                 trials = sorted(set(point.trials.values()))
                 lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
         digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

@@ -41,7 +41,8 @@ class AccuracyCloseUp(Figured):
         if shown.cases > (most := checks.PANELS):
             yield f"it has a panel for each of its cases, at most {most}, not {shown.cases}"
         if not self.by_rounds:
-            yield from checks.one_line_each(shown)
+            yield from checks.one_axis(shown)
+            yield from checks.nothing_shown(shown)
 
     def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
         """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
@@ -104,7 +105,10 @@ class AccuracyAndSize(Figured):
     shows_pairs: ClassVar[bool] = True
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        yield from checks.one_scenario(shown)
+        if shown.cases:
+            yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
+        yield from checks.one_axis(shown)
+        yield from checks.nothing_shown(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)

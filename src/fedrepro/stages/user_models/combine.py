@@ -26,15 +26,8 @@ from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit, class_scor
 from fedrepro.numbers.tables_and_selection import csv_text
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_of, run_setting
 from fedrepro.stages.job_log_and_gpu_lock import log
-from fedrepro.stages.user_models.model_and_data_files import (
-    EQUAL,
-    SUFFIXES,
-    ModelContext,
-    ModelFiles,
-    read_context,
-    read_examples,
-    read_state,
-)
+from fedrepro.stages.user_models import model_and_data_files
+from fedrepro.stages.user_models.model_and_data_files import ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples, tensor_of
 
 
@@ -55,7 +48,7 @@ def combine(
     spec = parse_token("method", method) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
     if models.label_counts is None and "example_counts" in setting.component.meta["needs"]:
-        warnings.warn(EQUAL, stacklevel=2)
+        warnings.warn(model_and_data_files.EQUAL, stacklevel=2)
     return combined(ModelContext.of(models), setting, seed)
 
 
@@ -98,7 +91,7 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
     """Combine models by `method`, as "pfnm+sigma2~0.1", into file `out`; return lines to print."""
-    require_target(out, SUFFIXES, files.all)
+    require_target(out, model_and_data_files.SUFFIXES, files.all)
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
     made, models = combined(context, setting, seed), context.models
@@ -245,7 +238,7 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
             f"--model names {len(words)} networks for {len(models)} files: name one for all, or "
             "one for each"
         )
-    examples_for = cache(partial(read_examples, files.evaluate))
+    examples_for = cache(partial(model_and_data_files.read_examples, files.evaluate))
     for place, path in enumerate(models):
         own = words[place : place + 1] if len(words) == len(models) else words[:1]
         # if there is one file, several names are those of its networks
@@ -268,7 +261,7 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
     """Read a network or ensemble of architectures named `words`; return it, and its networks."""
-    state, names = read_state(path), [str(path)]
+    state, names = model_and_data_files.read_state(path), [str(path)]
     mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixture else [state]
     if mixture:

@@ -302,7 +302,17 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
     digits = _digits(item, model) if METHOD_KINDS[item.meta["kind"]].with_data else None
-    return {words: _tried(rule, item, digits) for rule, words in rules_of(item).items()}
+    broken = {}
+    for rule, words in rules_of(item).items():
+        broken[words] = ""
+        try:
+            rule(item, digits)
+        except FedreproError as error:
+            broken[words] = str(error)
+        except Exception as error:  # a stranger's code may raise anything
+            fault = component_files.own_fault(error)
+            broken[words] = fault or f"{type(error).__name__}: {error}"
+    return broken
 
 
 def _digits(item: Component, named: str) -> SmallProblem:
@@ -336,14 +346,3 @@ def _digits(item: Component, named: str) -> SmallProblem:
     own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
     how = components("training")["adam"].spec(training)
     return problem_of(pairs, rows, own, model, how, made.shape, classes)
-
-
-def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Check one rule on a method, by calling `run`; return why it is broken, or ""."""
-    try:
-        run(item, problem)
-    except FedreproError as error:
-        return str(error)
-    except Exception as error:  # a stranger's code may raise anything
-        return component_files.own_fault(error) or f"{type(error).__name__}: {error}"
-    return ""
