@@ -140,8 +140,8 @@ class Component:
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
             columns[key] = typing.cast(tuple[Scalar, ...], column) if differs else column[0]
-        swept = Spec(self, columns).swept
-        return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
+        several = len(Spec(self, columns).swept) > 1
+        return Spec(self, columns, len(specs) if several else 0)
 
     def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
         """Return a Spec whose setting i takes item i of lists in `values`; errors name `where`."""
@@ -208,10 +208,8 @@ class Spec:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """Return the names of the parameters for which several values are to be tried."""
-        params = self.component.params
-        return tuple(
-            k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
-        )
+        lists = (key for key, value in self.values.items() if isinstance(value, tuple))
+        return tuple(key for key in lists if not self.component.params[key].many)
 
     def single(self, where: str = "") -> Spec:
         """Return this Spec; raise an error that begins with `where` if it has several settings."""

@@ -192,9 +192,6 @@ def array_of(value: Any, key: str, where: str) -> np.ndarray:
     return array
 
 
-# ------------------------------------------------------------------------- fully connected layers
-
-
 Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out, in), bias (out,)
 
 
@@ -241,9 +238,6 @@ def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
     """Return (names of layers, whether they have biases, number of inputs, number of classes)."""
     held = [*layers.values()]
     return tuple(layers), "bias" in held[0], held[0]["weight"].shape[1], len(held[-1]["weight"])
-
-
-# ------------------------------------------------------------------------------- users' modules
 
 
 class StoredTensor(NamedTuple):
@@ -344,9 +338,6 @@ def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
             break
         state = inner
     return state
-
-
-# ----------------------------------------------------------------------------- different networks
 
 
 @dataclass(frozen=True)

@@ -134,9 +134,6 @@ def drawing(name: str) -> Callable[[D], D]:
     return keep
 
 
-# ------------------------------------------------- what several drawings need of an exhibit
-
-
 def one_axis(shown: Planned) -> Iterator[str]:
     """Yield a sentence if a figure has no x axis: one swept parameter that varies, of numbers."""
     several = shown.varied or shown.axis[:1]

@@ -198,7 +198,7 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
                         f"{', '.join((*entries, TUNE))}: write it as partition.clients"
                     )
                 values.setdefault(kind, {})[parameter] = value
-            parts = {k: entry.spec(k, values.get(k)) for k, entry in entries.items()}
+            parts = {k: entry.spec(k, values.get(k, {})) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
@@ -302,10 +302,7 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         if clients is not None and not changed.graph.component.meta.get("random"):
             weights_of(changed.graph, clients, RngKey(0))
     available = partition_building.validation_count(changed.dataset, partition)
-    if {
-        "client_validation_examples",
-        PUBLIC_SAMPLE,
-    } & measure.needs and available == 0:
+    if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
         raise partition_building.missing_validation_error(label)
     for part in partition_building.HOLDOUTS:
         if part.split in measure.evaluate or part.need in measure.needs:

@@ -34,11 +34,9 @@ class ComponentEntry(Strict, extra="allow"):
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
-    def spec(
-        self, kind: str, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
-    ) -> Spec:
+    def spec(self, kind: str, extra: Mapping[str, Any] = {}, *, sweep: bool = False) -> Spec:
         """Build the component of `kind`, as "model", with `extra` values; `sweep` allows lists."""
-        spec = component_called(kind, self.name).spec({**self.parameters, **(extra or {})})
+        spec = component_called(kind, self.name).spec({**self.parameters, **extra})
         return spec if sweep else spec.single()
 
 
@@ -268,8 +266,6 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = merge(old, new)
     return merged
 
-
-# ------------------------------------------------------------------- functions that build exhibits
 
 Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
 ExhibitData = dict[str, Any]  # keys of an exhibit, or of the defaults of a file; config/README.md

@@ -129,8 +129,6 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     return state | ({"vote": True} if made.ties else {})
 
 
-# ------------------------------------------------------------------------------------ all methods
-
 # a method's numbers in the table, in the order of columns
 NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
 NUMBERS += ["parameters", "forward_passes", "seconds"]
@@ -219,8 +217,6 @@ def _best(
     row |= {"setting": settings[best].token, "settings_tried": len(settings)}
     return row, results[best].made
 
-
-# ---------------------------------------------------------------------------- models in files
 
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 

@@ -95,9 +95,6 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
     return GraphNodes(**vars(clients), weights=weights)
 
 
-# ------------------------------------------------------------------- what a method is handed
-
-
 def _require(whether: bool, sentence: str) -> None:
     if not whether:
         raise FedreproError(sentence)
@@ -152,9 +149,6 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
         raise FedreproError(said) from error
     _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
     return scores
-
-
-# ------------------------------------------------------------------------------- the rules
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
@@ -273,9 +267,6 @@ def _require_known(item: Component, where: str, *found: Collection[str]) -> None
     strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
     said = f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)"
     _require(not strange, said)
-
-
-# ---------------------------------------------------------------------------- a method of a file
 
 
 def methods_of(wanted: str) -> list[Component]:

@@ -150,9 +150,6 @@ def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-# ------------------------------------------------------------------------------ models in context
-
-
 @dataclass(frozen=True)
 class ModelContext:
     """A user's models, and all that is `known` of the clients who trained them."""
