@@ -152,24 +152,9 @@ def job_of(stage, wildcards):
 
 # The next functions take wildcards alone: Snakemake does not run a job again after a change of a
 # parameter that depends on inputs or outputs.
-def text_of(stage):
-    """Return a function from wildcards to the json of a job of this stage."""
-    return lambda wildcards: job_of(stage, wildcards).text
-
-
-def digest_of(stage):
-    """Return a function from wildcards to a digest of a job's components; a new one reruns it."""
-    return lambda wildcards: job_of(stage, wildcards).digest
-
-
-def read_by(stage):
-    """Return a function from wildcards to the paths of a job's inputs."""
-
-    def read(wildcards):
-        job = job_of(stage, wildcards)
-        return list(filter(None, [job.data, job.members, *job.models, job.public]))
-
-    return read
+def of_job(stage, what):
+    """Return a function from wildcards to the `text`, `digest` or `inputs` of a stage's job."""
+    return lambda wildcards: getattr(job_of(stage, wildcards), what)
 
 
 def raw_files(wildcards):

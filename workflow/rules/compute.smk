@@ -12,7 +12,7 @@ for stage, (memory, files) in STAGES.items():
         name:
             stage
         input:
-            read_by(stage),
+            of_job(stage, "inputs"),
         output:
             expand(f"results/{{{{scale}}}}/{stage}/{{{{job}}}}/{{file}}", file=files),
         log:
@@ -26,8 +26,8 @@ for stage, (memory, files) in STAGES.items():
             runtime=growing(240),
             gpu=GPUS,
         params:
-            job=text_of(stage),
-            digest=digest_of(stage),
+            job=of_job(stage, "text"),
+            digest=of_job(stage, "digest"),
             device=CONFIG.device,
         message:
             "{rule} {wildcards.job}"
@@ -47,8 +47,8 @@ rule simulate:
         mem_mb=growing(2000),
         runtime=growing(60),
     params:
-        job=text_of("simulate"),
-        digest=digest_of("simulate"),
+        job=of_job("simulate", "text"),
+        digest=of_job("simulate", "digest"),
     message:
         "{rule} {wildcards.job}"
     shell:

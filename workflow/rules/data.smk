@@ -32,15 +32,15 @@ use rule download as prepare with:
         mem_mb=growing(3000),
         runtime=growing(120),
     params:
-        job=text_of("prepare"),
-        digest=digest_of("prepare"),
+        job=of_job("prepare", "text"),
+        digest=of_job("prepare", "digest"),
     message:
         "{rule} {wildcards.job}"
 
 
 use rule download as partition with:
     input:
-        read_by("partition"),
+        of_job("partition", "inputs"),
     output:
         "results/{scale}/partition/{job}/partition.parquet",
     log:
@@ -49,7 +49,7 @@ use rule download as partition with:
         mem_mb=growing(1000),
         runtime=growing(30),
     params:
-        job=text_of("partition"),
-        digest=digest_of("partition"),
+        job=of_job("partition", "text"),
+        digest=of_job("partition", "digest"),
     message:
         "{rule} {wildcards.job}"

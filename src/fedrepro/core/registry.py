@@ -139,18 +139,15 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 def model_in(word: str) -> str:
     """Register the class that `word` names, as nets.py:Net, as a model; return its name, or ""."""
-    if not component_files.OF_CLASS.search(word):
-        return ""
-    component_files.add_files([word])
-    components("model")
-    path = os.path.abspath(word)
-    return next(own[0].name for file, own in _of_file.items() if os.path.abspath(file) == path)
+    return components_of(word)[0].name if component_files.OF_CLASS.search(word) else ""
 
 
 def components_of(file: str) -> list[Component]:
-    """Return the methods, data sets and other components that a user's Python file registered."""
-    components("method")
-    return _of_file.get(file, [])
+    """Load a user's Python file, or a class of it as nets.py:Net; return what is registered."""
+    component_files.add_files([file])
+    components("model")
+    path = os.path.abspath(file)
+    return next(own for other, own in _of_file.items() if os.path.abspath(other) == path)
 
 
 def _load(file: str) -> None:

@@ -18,8 +18,7 @@ from fedrepro.drawings.lines_and_layout import GREEK
 from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import reasons, word_of
-from fedrepro.planning.drawing_base import final, select_series
-from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.drawing_base import CASE, final, select_series
 
 if TYPE_CHECKING:
     from jinja2 import Environment

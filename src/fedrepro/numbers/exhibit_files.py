@@ -39,7 +39,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import feature_spec
 from fedrepro.numbers.tables_and_selection import read_csv
 from fedrepro.planning.config_files import ExhibitFile
-from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.drawing_base import CASE
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
 
@@ -72,7 +72,6 @@ def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str
 def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
     """Return the part of an exhibit's json that needs no results: title, methods, versions, …."""
     settings, file = exhibit.settings, plan.files[exhibit.paper]
-    pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
         "schema": SCHEMA_VERSION,
@@ -96,7 +95,7 @@ def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
             **loaded_source(),
             "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
         },
-        **({"pairs": pairs} if pairs else {}),
+        **({"pairs": exhibit.pairs} if exhibit.pairs else {}),
     }
 
 

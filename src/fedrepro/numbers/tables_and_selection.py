@@ -134,7 +134,7 @@ def summarise(
     if any(measure.over_clients for measure in exhibit.measures):
         columns.append(CLIENTS_SD)
     if exhibit.pairs:
-        numbers = with_pairs(numbers, leading, exhibit.pairs)
+        numbers = with_pairs(numbers, leading, exhibit)
         columns += COLUMNS
     tried = [*leading, *CHOICE]
     if any(run.is_race for run in exhibit.trials):

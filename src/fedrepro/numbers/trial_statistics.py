@@ -17,7 +17,7 @@ from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
 from fedrepro.planning.drawing_base import ROUND
-from fedrepro.planning.exhibit import Pair
+from fedrepro.planning.exhibit import Exhibit
 
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
@@ -139,14 +139,15 @@ def sd(values: Sequence[float]) -> float | None:
 
 
 def with_pairs(
-    rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
+    rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], exhibit: Exhibit
 ) -> list[dict[str, Any]]:
-    """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
+    """Add columns `paired_mean` and `paired_with` to an exhibit's rows, for methods of few trials.
 
-    `pairs` maps the label of such a method to the method to compare it with; `leading` are columns
-    of parameters. The paired mean is the final mean of that other method over all its trials, plus
-    the mean of own minus other value in shared trials, so that easy trials favour neither.
+    `leading` are columns of parameters. The paired mean is the final mean over all trials of the
+    method to compare with, plus the mean of own minus other value in shared trials, so that easy
+    trials favour neither.
     """
+    beside = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
     places = [name for name in leading if name != ROUND]
 
     def key(row: Mapping[Any, Any], method: str) -> tuple[str, ...]:
@@ -158,13 +159,13 @@ def with_pairs(
     paired = []
     for row in rows:
         cells: dict[str, Any] = {PAIRED: None, BESIDE: ""}
-        pair, metric = pairs.get(row["method"]), all_metrics().get(row["metric"])
-        other = ends.get(key(row, pair.beside)) if pair else None
+        pair, metric = beside.get(row["method"]), all_metrics().get(row["metric"])
+        other = ends.get(key(row, pair)) if pair else None
         shared = metric is not None and metric.unit == SHARES
         if pair and shared and other and other["trials"] > row["trials"]:
             own, others = (list(map(float, one["by_trial"].split())) for one in (row, other))
             difference = mean([a - b for a, b in zip(own, others, strict=False)])
-            cells = {PAIRED: mean(others) + difference, BESIDE: pair.beside}
+            cells = {PAIRED: mean(others) + difference, BESIDE: pair}
         paired.append({**row, **cells})
     return paired
 

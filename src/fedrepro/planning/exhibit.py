@@ -24,8 +24,7 @@ from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
 from fedrepro.data import partition_building
 from fedrepro.planning.config_files import ExhibitFile
-from fedrepro.planning.drawing_base import CASE as CASE
-from fedrepro.planning.drawing_base import TABLE, Planned
+from fedrepro.planning.drawing_base import CASE, TABLE, Planned
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, Setting, exhibit_methods
 from fedrepro.planning.jobs import Run as Run
@@ -48,14 +47,6 @@ class Point:
     trials: Mapping[str, int]
     case: str | None
     runs: Mapping[tuple[str, Setting], Run]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Method with which one of fewer trials is compared: its label, and a sentence for captions."""
-
-    beside: str
-    sentence: str  # for captions
 
 
 @dataclass(frozen=True)
@@ -96,8 +87,8 @@ class Exhibit:
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
-    def pairs(self) -> dict[str, Pair]:
-        """Return {label of a method with fewer trials: the method with which it is compared}."""
+    def pairs(self) -> dict[str, str]:
+        """Return {label of a method with fewer trials: sentence on what it is compared with}."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -105,18 +96,17 @@ class Exhibit:
             if few:
                 numbers = (sorted({one[of] for one in few}) for of in (label, other))
                 own, many = (" or ".join(map(str, each)) for each in numbers)
-                pairs[label] = Pair(
-                    other,
+                pairs[label] = (
                     f"{label}, with {own} {'trial' if own == '1' else 'trials'}, is shown as "
                     f"{other} over all {many} plus the difference between the two in the {own} "
-                    "that both have.",
+                    "that both have."
                 )
         return pairs
 
     @property
     def caption(self) -> str:
         """Return the caption, and sentences on methods of fewer trials or spreads over clients."""
-        sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
+        sentences = [self.settings.caption, *self.pairs.values()]
         if over := [measure.label for measure in self.measures if measure.over_clients]:
             sentences.append(f"The spread of {' and '.join(over)} is over clients.")
         return " ".join([*sentences, "Paired lines have no band."] if self.pairs else sentences)

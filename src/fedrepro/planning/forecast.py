@@ -62,10 +62,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
             continue
         total.jobs[job.stage] += 1
         if job.stage in COMPUTING:
-            known = next((rates[key] for key in _keys(job) if key in rates), None)
-            work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
-            if known and work:
-                total.seconds[job.stage] += known * work
+            rate = next((rates[key] for key in _keys(job) if key in rates), 0.0)
+            # no work is known of data that are not prepared and have no entry in FORMS
+            if seconds := rate * _work(plan, job):
+                total.seconds[job.stage] += seconds
             else:
                 total.unknown[job.stage] += 1
     for exhibit in chosen:
@@ -101,8 +101,7 @@ def _rates(plan: Plan) -> dict[Key, float]:
 def _keys(job: Job) -> list[Key]:
     """List keys (stage, model, method) of speeds that fit a job, from most to least specific."""
     model, method = (job.specs[k].name if k in job.specs else "" for k in ("model", "method"))
-    pairs = (model, method), ("", method), (model, ""), ("", "")
-    return [(job.stage, *pair) for pair in pairs]
+    return [(job.stage, *key) for key in ((model, method), ("", method), (model, ""), ("", ""))]
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:

@@ -173,6 +173,11 @@ class Job:
         return [path for text in self.local for path in folders_of(text)]
 
     @property
+    def inputs(self) -> list[str]:
+        """Return the paths of files and folders that this job reads, other than raw files."""
+        return [path for path in (self.data, self.members, *self.models, self.public) if path]
+
+    @property
     def before(self) -> list[str]:
         """Return the folders that this job reads, whose jobs must run before it."""
         files = [path for path in (self.members, *self.models) if path]
@@ -180,7 +185,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a hash of files, versions and parameters of the job's code, to notice changes."""
+        """Return a hash of files, versions and parameters of its code; a new one reruns the job."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))

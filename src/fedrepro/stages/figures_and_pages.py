@@ -140,7 +140,7 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     _require_all(exhibit, numbers, plan.scale)
     if exhibit.pairs:
         plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
-        paired = with_pairs(plain.to_dict("records"), leading_columns(plain), exhibit.pairs)
+        paired = with_pairs(plain.to_dict("records"), leading_columns(plain), exhibit)
         numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | describe(exhibit, plan)

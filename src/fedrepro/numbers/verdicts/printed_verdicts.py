@@ -29,8 +29,8 @@ from fedrepro.data.user_data import csv_lines
 from fedrepro.numbers.run_times import FIRST
 from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.planning.drawing_base import select_series
-from fedrepro.planning.exhibit import CASE, Exhibit, Point
+from fedrepro.planning.drawing_base import CASE, select_series
+from fedrepro.planning.exhibit import Exhibit, Point
 from fedrepro.planning.plan import Plan, require_frozen
 
 # a number stands in one row, unless a note says what another one is

@@ -6,7 +6,6 @@ in seconds.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -276,10 +275,7 @@ def methods_of(wanted: str) -> list[Component]:
         if wanted not in known:
             raise unknown("method", wanted, known, "fedrepro (a file ends in .py)")
         return [known[wanted]]
-    component_files.add_files([wanted])
-    files = component_files.configured_files()
-    file = next((one for one in files if os.path.abspath(one) == os.path.abspath(wanted)), "")
-    methods = [item for item in components_of(file) if item.kind == "method"]
+    methods = [item for item in components_of(wanted) if item.kind == "method"]
     if not methods:
         raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
     return methods
