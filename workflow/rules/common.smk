@@ -105,7 +105,6 @@ TABLES = (
     )
     or "(?!)"
 )
-GPUS = int(CONFIG.device == "cuda")
 
 
 def growing(amount):

@@ -24,7 +24,7 @@ for stage, (memory, files) in STAGES.items():
         resources:
             mem_mb=growing(memory),
             runtime=growing(240),
-            gpu=GPUS,
+            gpu=int(CONFIG.device == "cuda"),
         params:
             job=of_job(stage, "text"),
             digest=of_job(stage, "digest"),

@@ -30,22 +30,18 @@ TAKE_OUT = "take it out of `components` in config/config.yaml"
 IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
 loaded_files: set[str] = set()  # of users, by absolute paths
+_hook = cache(sys.addaudithook)  # once, since a hook cannot be taken out again
 
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
     """Yield a dict whose keys become paths of the files that the `with` body reads, except code."""
-    _hook()
+    _hook(_note_opened)
     _watched.append({})
     try:
         yield _watched[-1]
     finally:
         _watched.pop()
-
-
-@cache  # a hook cannot be taken out again
-def _hook() -> None:
-    sys.addaudithook(_note_opened)
 
 
 def _note_opened(event: str, args: tuple[object, ...]) -> None:

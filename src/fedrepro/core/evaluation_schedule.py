@@ -14,6 +14,8 @@ from typing import Literal
 
 EACH = 50  # `auto` measures every round up to this one
 LOG_GROWTH = math.log(1.02)  # and then every 2 %
+SPLIT = "server_validation"  # whose accuracy decides a race
+Over = Literal["end", "half", "race"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,6 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
             return before + (done - before) * (target - best) / (accuracy - best)
         before, best = done, max(best, accuracy)
     return math.inf
-
-
-SPLIT = "server_validation"  # whose accuracy decides a race
-Over = Literal["end", "half", "race"]
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,6 @@ def setting_token(
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))
 
 
-KEY_BYTES = 5  # of the digest in the name of a folder
-
-
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
     """Return the name of a folder of results: the names of components `shown_by`, and a hash.
 
@@ -114,7 +111,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
     of the texts `further`.
     """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
-    key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+    key = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
 
 

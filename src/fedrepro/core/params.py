@@ -146,13 +146,12 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
 
 
 def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:
-    choices: tuple[str, ...] = ()
     if optional := isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint):
         hint = next(a for a in typing.get_args(hint) if a is not type(None))
     if many := typing.get_origin(hint) is tuple:
         hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) is typing.Literal:
-        choices, hint = typing.get_args(hint), str
+    choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+    hint = str if choices else hint
     if hint not in (int, float, bool, str) or not NAME.fullmatch(name) or name == PAIRED:
         raise TypeError(f"parameter {name!r} cannot be a token: {hint!r}")
     required = default is inspect.Parameter.empty

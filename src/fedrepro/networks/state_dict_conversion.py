@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
+Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out, in), bias (out,)
 WRAPPER = re.compile(r"^(?:module|_orig_mod)\.")  # of DataParallel and torch.compile
 CHECKPOINT = ("state_dict", "model_state_dict", "model")  # keys of a state dict in checkpoints
 PARTS = ("weight", "bias")
@@ -190,9 +191,6 @@ def array_of(value: Any, key: str, where: str) -> np.ndarray:
     if not np.isfinite(array).all():
         raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
     return array
-
-
-Layers = dict[str, dict[str, np.ndarray]]  # by name, inputs first: weight (out, in), bias (out,)
 
 
 def _layers(state: Any, where: str) -> Layers:

@@ -28,6 +28,8 @@ from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
+Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]  # of a leaderboard
 
 
 class Granularity(Strict):
@@ -89,9 +91,6 @@ class At(Strict):
     paper: dict[str, Any] | None = None
 
 
-ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
-
-
 class Board(Strict):
     """A version of a leaderboard, such as 1: all tables of its file with names like 1-mnist.
 
@@ -111,9 +110,6 @@ class Board(Strict):
     data: dict[str, str] = key(
         dict, "SHA-256 of the prepared arrays of each data set, by its token, at scale paper"
     )
-
-
-Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):

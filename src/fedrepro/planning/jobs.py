@@ -26,6 +26,10 @@ from fedrepro.data.feature_extraction import resolved_features
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
+# of a job's json: components, ranges, lists, all keys but components
+SPECS = (*SCENARIO, "method", TUNE)
+BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
+KEYS = ("every", "seed", *BLOCKS, *LISTS, "raw", "data", "members", "public")
 
 
 def log_path(folder: str) -> str:
@@ -199,11 +203,6 @@ class Job:
         others |= {key: [others[key][0], others[key][-1]] for key in BLOCKS if key in others}
         others |= {"every": vars(self.every)} if self.every else {}
         return json.dumps({"stage": self.stage, **specs, **others, "out": self.out})
-
-
-SPECS = (*SCENARIO, "method", TUNE)
-BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
-KEYS = ("every", "seed", *BLOCKS, *LISTS, "raw", "data", "members", "public")
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:

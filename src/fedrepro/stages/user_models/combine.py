@@ -30,6 +30,11 @@ from fedrepro.stages.user_models import model_and_data_files
 from fedrepro.stages.user_models.model_and_data_files import ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples, tensor_of
 
+# a method's numbers in the table, in the order of columns
+NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
+NUMBERS += ["parameters", "forward_passes", "seconds"]
+MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
+
 
 def combine(
     models: LocalModels, method: str | Spec, /, *, seed: int = 0, **values: Any
@@ -129,11 +134,6 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     return state | ({"vote": True} if made.ties else {})
 
 
-# a method's numbers in the table, in the order of columns
-NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
-NUMBERS += ["parameters", "forward_passes", "seconds"]
-
-
 def run_all(
     files: ModelFiles, out: Path | None = None, seed: int = 0
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -216,9 +216,6 @@ def _best(
     row: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
     row |= {"setting": settings[best].token, "settings_tried": len(settings)}
     return row, results[best].made
-
-
-MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
 def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
