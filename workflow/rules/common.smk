@@ -162,9 +162,6 @@ def raw_files(wildcards):
     return [f"{job.raw}/{name}" for name in files_of(job.specs["dataset"])]
 
 
-# --------------------------------------------------------------------------------- jobs that draw
-
-
 def drawing(stage, **keys):
     """Return a function from wildcards to the json of a job that draws figures or pages.
 
@@ -224,9 +221,6 @@ def parts_of_board(wildcards):
     keys = plan.files[paper].parts(wildcards.board, plan.scale)
     suffixes = (".csv", ".choice.csv", ".json")
     return [plan.exhibit_file(key, suffix) for key in keys for suffix in suffixes]
-
-
-# ------------------------------------------------------------------------------ selected exhibits
 
 
 def selected_keys(wildcards):

@@ -32,6 +32,10 @@ PACKAGES = {**KINDS, DRAWING: DRAWINGS, TUNE: PAPERS}
 GRAPH = "graph"
 SCENARIO = ("dataset", "partition", "model", "training", GRAPH)
 WITHOUT_GRAPH = SCENARIO[:-1]
+# arguments of a user's class, by the value that they get
+SHAPES = ("shape", "input_shape")
+CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
+CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def _set_aside(
@@ -181,12 +185,6 @@ def _load(file: str) -> None:
             _found[kind].clear()
             _found[kind].update(found)
         raise
-
-
-# arguments of a user's class, by the value that they get
-SHAPES = ("shape", "input_shape")
-CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
-CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:

@@ -378,8 +378,7 @@ class MixedNetwork(Network):
         import torch
 
         logits = []
-        for i in range(len(x)):
-            k = int(tensors[WHICH][i].argmax())
+        for i, k in enumerate(tensors[WHICH].argmax(dim=1).tolist()):
             own = {name: tensors[f"{k}.{name}"][i] for name in self.members[k].parameters}
             logits.append(self.members[k].logits(own, x[i]))
         return torch.stack(logits)

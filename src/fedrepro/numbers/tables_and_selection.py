@@ -93,6 +93,7 @@ def summarise(
     further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
+    by_rounds = exhibit.settings.by_rounds or exhibit.settings.drawing.by_rounds
     for point in exhibit.points:
         where = ", ".join([exhibit.key, *(f"{key} {v}" for key, v in point.values.items())])
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
@@ -125,12 +126,12 @@ def summarise(
                 for row in rows:
                     row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
             numbers += rows
-            if exhibit.by_rounds:
+            if by_rounds:
                 left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
                 after = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
                 numbers += [place | row for row in after]
     leading = [*exhibit.swept, *exhibit.shown]
-    columns = [*leading, *([ROUND] if exhibit.by_rounds else []), *NUMBERS]
+    columns = [*leading, *([ROUND] if by_rounds else []), *NUMBERS]
     if any(measure.over_clients for measure in exhibit.measures):
         columns.append(CLIENTS_SD)
     if exhibit.pairs:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CASE, ROUND = "case", "round"  # columns of an exhibit's numbers
 PANELS = 8  # letters and columns that a figure has room for
 TABLE = "table"  # the one drawing that is written rather than drawn
+D = TypeVar("D", bound="type[Drawing]")
 
 
 class Strict(BaseModel):
@@ -119,9 +120,6 @@ class Drawing(Strict):
     @model_serializer(mode="wrap")
     def _told(self, write: Any) -> dict[str, Any]:
         return {"name": self.name, **write(self)}
-
-
-D = TypeVar("D", bound=type[Drawing])
 
 
 def drawing(name: str) -> Callable[[D], D]:

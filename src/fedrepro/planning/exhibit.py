@@ -124,11 +124,6 @@ class Exhibit:
     def suffix(self) -> str:
         return self.settings.drawing.suffix
 
-    @property
-    def by_rounds(self) -> bool:
-        """Return whether the csv also has numbers after single rounds, with a column `round`."""
-        return self.settings.by_rounds or self.settings.drawing.by_rounds
-
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """Plan exhibit `name` of `file` at `scale` (tiny, …); raise FedreproError if it is invalid."""

@@ -18,6 +18,9 @@ Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]
+Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
+ExhibitData = dict[str, Any]  # keys of an exhibit, or of the defaults of a file; config/README.md
+PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIBITS` has
 
 
 class ComponentEntry(Strict, extra="allow"):
@@ -265,11 +268,6 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         if nested and new.get("name", old.get("name")) == old.get("name"):
             merged[key] = merge(old, new)
     return merged
-
-
-Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
-ExhibitData = dict[str, Any]  # keys of an exhibit, or of the defaults of a file; config/README.md
-PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIBITS` has
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:

@@ -28,8 +28,7 @@ RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
 # of data sets that are not prepared yet: shape of an example, classes, training examples
 FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "digits": ((8, 8), 10, 1437),
-    "mnist": ((28, 28), 10, 60_000),
-    "fashion_mnist": ((28, 28), 10, 60_000),
+    **dict.fromkeys(("mnist", "fashion_mnist"), ((28, 28), 10, 60_000)),
     "cifar10": ((3, 32, 32), 10, 50_000),
 }
 SIZE, NAME = r"(?:(tiny|quick|paper)(?:/|$))?", r"(?:index|([^/]+/[^/.]+))?"

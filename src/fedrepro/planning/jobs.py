@@ -71,8 +71,7 @@ class Scenario:
 
     @cached_property
     def specs(self) -> tuple[Spec, ...]:
-        specs = (getattr(self, kind) for kind in SCENARIO)
-        return tuple(spec for spec in specs if spec is not None)
+        return tuple(filter(None, (getattr(self, kind) for kind in SCENARIO)))
 
     @cached_property
     def token(self) -> str:

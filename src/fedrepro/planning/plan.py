@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -61,21 +61,20 @@ class Plan:
 
     def _add(self, file: ExhibitFile) -> None:
         exhibits: dict[str, Exhibit] = {}
-        mistaken = False
         for name in file.names(self.scale):
             key = f"{file.paper}/{name}"
             try:
                 exhibits[key] = self._exhibit(file, name, key)
             except FedreproError as error:
-                self.broken[key], mistaken = error, True
+                self.broken[key] = error
         for entry in file.also if exhibits else ():
             errors = [self.without.get((key, _called(entry))) for key in exhibits]
             if None not in errors:  # it fits no exhibit
-                mistaken = True
                 self.broken |= {key: why for key in exhibits if (why := errors[0])}
         # Defaults may name labels of some exhibits only, so those of all count; labels that one of
         # those without a mistake does not know may be of one that has one.
         labels = {measure.label for one in exhibits.values() for measure in one.measures}
+        mistaken = any(key.startswith(f"{file.paper}/") for key in self.broken)
         for key, exhibit in exhibits.items() if not mistaken else ():
             cases = (case.trials_of for case in exhibit.settings.cases.values())
             for label in {*exhibit.settings.trials_of}.union(*cases) - labels:
@@ -177,15 +176,14 @@ class Plan:
         """Return the jobs that compute `folders` and their inputs, in order of execution."""
         found: dict[str, Job] = {}
 
-        def add(folder: str) -> None:
-            if folder not in found:
-                job = self.made[folder]()
-                for before in job.before:
-                    add(before)
-                found[folder] = job
+        def add(folders: Iterable[str]) -> None:
+            for folder in folders:
+                if folder not in found:
+                    job = self.made[folder]()
+                    add(job.before)
+                    found[folder] = job
 
-        for folder in folders:
-            add(folder)
+        add(folders)
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
@@ -221,8 +219,6 @@ class Plan:
                 found[f"{self.base(run.scenario, TRAIN)}{of_clients}"] = None
             found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
-
-    # ------------------------------------------- jobs are created by naming what they write
 
     def dataset(self, dataset: Spec) -> str:
         """Create the job that prepares a data set; return the folder where its arrays will be."""
