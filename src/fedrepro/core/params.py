@@ -155,6 +155,5 @@ def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:
     if hint not in (int, float, bool, str) or not NAME.fullmatch(name) or name == PAIRED:
         raise TypeError(f"parameter {name!r} cannot be a token: {hint!r}")
     required = default is inspect.Parameter.empty
-    if not required and hint is float and not many and default is not None:
-        default = float(default)
+    default = float(default) if hint is float and isinstance(default, int) else default
     return Param(name, hint, many, optional, None if required else default, required, arg, choices)

@@ -36,6 +36,24 @@ WITHOUT_GRAPH = SCENARIO[:-1]
 SHAPES = ("shape", "input_shape")
 CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
 CLASSES = ("classes", "num_classes", "n_classes", "out_features")
+CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
+LENET = {"channels": [6, 16], "kernel": 5, "padding": "valid", "hidden": [120, 84]}
+# names of the field for a component with some of its parameters set
+SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "dataset": {"fmnist": ("fashion_mnist", {})},
+    "partition": {
+        "two-labels": ("labels_each", {"each": 2}),
+        "labels": ("labels_each", {}),
+        "quantity": ("quantity_skew", {}),
+        "noise": ("feature_noise", {}),
+    },
+    "model": {
+        "2nn": ("mlp", {"hidden": [200, 200]}),
+        "lenet5": ("cnn", LENET),
+        "niid-bench-cnn": ("cnn", LENET),
+        "pfllib-cnn": ("cnn", {**LENET, "channels": [32, 64], "hidden": [512]}),
+    },
+}
 
 
 def _set_aside(
@@ -112,10 +130,9 @@ def _import(kind: str) -> None:
     if kind in _loaded:
         return
     _loaded.add(kind)  # before their import, since they may ask for components
-    of_papers = [
-        f"{PAPERS}.{p}.{kind}s" for p, at in paper_names().items() if (at / f"{kind}s").is_dir()
-    ]
-    modules = [name for package in (PACKAGES[kind], *of_papers) for name in modules_in(package)]
+    papers = [paper for paper, at in paper_names().items() if (at / f"{kind}s").is_dir()]
+    packages = (PACKAGES[kind], *(f"{PAPERS}.{paper}.{kind}s" for paper in papers))
+    modules = [name for package in packages for name in modules_in(package)]
     for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
         importlib.import_module(module)
 
@@ -220,26 +237,6 @@ def spec_of_entry(kind: str, entry: Mapping[str, Any], where: str = "") -> Spec:
     component = component_called(kind, entry["name"], where)
     make = component.listing if PAIRED in entry else component.spec
     return make({key: v for key, v in entry.items() if key not in ("name", PAIRED)}, where)
-
-
-CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
-LENET = {"channels": [6, 16], "kernel": 5, "padding": "valid", "hidden": [120, 84]}
-# names of the field for a component with some of its parameters set
-SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    "dataset": {"fmnist": ("fashion_mnist", {})},
-    "partition": {
-        "two-labels": ("labels_each", {"each": 2}),
-        "labels": ("labels_each", {}),
-        "quantity": ("quantity_skew", {}),
-        "noise": ("feature_noise", {}),
-    },
-    "model": {
-        "2nn": ("mlp", {"hidden": [200, 200]}),
-        "lenet5": ("cnn", LENET),
-        "niid-bench-cnn": ("cnn", LENET),
-        "pfllib-cnn": ("cnn", {**LENET, "channels": [32, 64], "hidden": [512]}),
-    },
-}
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:

@@ -97,19 +97,15 @@ def stack(
     if model and not widths and model != spec:
         said = f"{named[0]} has {_words(first)}, that is {spec.token}"
         raise FedreproError(f"{said}, and not '{model.token}'")
-    tensors = {
-        f"{part}{place}": _padded([own[name][part].T for own in clients])
-        for place, name in enumerate(names)
-        for part in PARTS[: 1 + biased]
-    }
+    tensors = dict[str, np.ndarray]()
+    for place, name in enumerate(names):
+        for part in PARTS[: 1 + biased]:
+            arrays = [own[name][part].T for own in clients]
+            # zeros behind those of narrower networks are hidden units without any effect
+            most = np.max([array.shape for array in arrays], axis=0)
+            padded = [np.pad(array, [(0, n) for n in most - array.shape]) for array in arrays]
+            tensors[f"{part}{place}"] = np.stack(padded)
     return StackedModels(spec, shape, classes, tensors, names, widths)
-
-
-def _padded(arrays: Sequence[Any]) -> np.ndarray:
-    """Stack arrays, padding smaller ones with zeros, which add hidden units without any effect."""
-    most = np.max([array.shape for array in arrays], axis=0)
-    more = [most - array.shape for array in arrays]
-    return np.stack([np.pad(v, [(0, n) for n in m]) for v, m in zip(arrays, more, strict=True)])
 
 
 def unstack(

@@ -19,6 +19,7 @@ from fedrepro.core.method_kinds import MIXED, MODULE
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.user_data import WHOLE, csv_lines, read_csv_examples, read_npz
+from fedrepro.networks.layers import Shape
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dict_conversion import checked_counts
 from fedrepro.stages.aggregate import recalibrates
@@ -74,9 +75,7 @@ def read_state(path: Path) -> Any:
         raise FedreproError(f"{said}; save one with torch.save(net.state_dict(), …)") from error
 
 
-def read_examples(
-    path: Path, shape: tuple[int, ...], classes: int, labelled: bool = True
-) -> Examples:
+def read_examples(path: Path, shape: Shape, classes: int, labelled: bool = True) -> Examples:
     """Read examples (.csv or .npz) for networks that take inputs of `shape`.
 
     Returns inputs as they are in the file, float32 (N, D), and labels, int64 (N,), indices of the
