@@ -71,11 +71,8 @@ def run_job(argv: Sequence[str]) -> int:
     from fedrepro.core.provenance import resources_used
 
     seconds, memory = resources_used().values()
-    print(
-        f"took {seconds:.2f} s of processor time and, at its peak, {memory / 2**20:.0f} MiB of "
-        "memory",
-        file=sys.stderr,
-    )
+    took = f"took {seconds:.2f} s of processor time and, at its peak, {memory / 2**20:.0f} MiB"
+    print(took, "of memory", file=sys.stderr)
     return 0
 
 
