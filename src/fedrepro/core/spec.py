@@ -52,9 +52,13 @@ class Component:
         return read_signature(self.fn)
 
     @cached_property
+    def common_params(self) -> dict[str, Param]:
+        return read_signature(self.common) if self.common else {}
+
+    @cached_property
     def params(self) -> dict[str, Param]:
         """Return all parameters of the component by name: its own, and those common to its kind."""
-        return self.own_params | (read_signature(self.common) if self.common else {})
+        return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
@@ -194,7 +198,7 @@ class Spec:
 
     @property
     def common(self) -> dict[str, Value]:
-        return {k: v for k, v in self.values.items() if k not in self.component.own_params}
+        return {key: self.values[key] for key in self.component.common_params}
 
     @property
     def recorded_values(self) -> dict[str, Value]:
