@@ -183,7 +183,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
     [
         (None, r"mine\.py is missing: write it, or take it out"),
         ("x", "mine.txt is not a Python file"),
-        ("def (", r"mine\.py cannot be loaded: SyntaxError: "),
+        ("def (", r"mine\.py cannot be loaded: SyntaxError: .*line 1"),
         ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
@@ -207,6 +207,32 @@ def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
         with pytest.raises(FedreproError, match=told):
             registry.components("method")
     assert registry._found["method"]["average"] is average
+
+
+def test_a_change_of_what_a_file_imports_is_another_version(named, tmp_path, monkeypatch):
+    """Of what lies in its folder, at any depth."""
+    (tmp_path / "pack").mkdir()
+    texts = {"near": "import pack", "pack/__init__": "from .deep import x", "pack/deep": "x = 1"}
+    helpers = [tmp_path / f"{name}.py" for name in (*texts, "far")]
+    for helper, text in zip(helpers, (*texts.values(), ""), strict=True):
+        helper.write_text(f"{text}\n")
+    versions = []
+    for changed in (None, helpers.pop(), *helpers):
+        if changed:
+            changed.write_text(f"{changed.read_text()}# changed\n")
+        monkeypatch.setenv(component_files.NAMED, "")
+        registry.components("method")
+        named(f"{MEDIAN}\n\nimport near  # noqa\n")
+        versions.append(registry.components("method")["median"].version)
+    assert versions[0] == versions[1]
+    assert len({*versions}) == 4
+
+
+def test_a_class_and_files_are_told_apart_where_they_are_joined(monkeypatch):
+    files = ["nets.py:Net", "a/mine.py", "nets.py:Other", "last.py"]
+    component_files.set_files(files)
+    assert os.environ[component_files.NAMED] == "nets.py:Net:a/mine.py:nets.py:Other:last.py"
+    assert component_files.configured_files() == (*files,)
 
 
 def test_a_method_in_a_folder_with_a_colon_is_a_sentence(named, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core import component_files
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, model_in, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.networks.predict import network_of
@@ -300,6 +301,41 @@ def nets(tmp_path, monkeypatch):
     yield lambda: space["Net"](1, 3)
     component_files.set_files(())
     components("model")
+
+
+READS = """import json
+from pathlib import Path
+
+from torch import nn
+
+from fedrepro.networks.torch_modules import module
+from fedrepro.data.user_data import input_checksum
+
+SIZES = Path(__file__).with_name("sizes.json")
+
+
+@module("sized"READS)
+def sized(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(json.loads(SIZES.read_text()), classes))
+
+
+class Cnn(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, classes))
+"""
+
+
+def test_a_name_may_be_taken_and_a_file_that_is_read_is_declared(nets):
+    reads = ", reads=lambda values: input_checksum(SIZES)"
+    Path("sizes.json").write_text("64")
+    Path("own.py").write_text(READS.replace("READS", reads))
+    assert model_in("own.py:Cnn") == "own_cnn"
+    component_files.set_files(["own.py"])
+    assert network_of(parse_token("model", "sized"), (1, 8, 8), 3).classes == 3
+    Path("other.py").write_text(READS.replace("READS", ""))
+    component_files.set_files(["other.py"])
+    with pytest.raises(FedreproError, match=r"@module reads=.*_file__\)\.with_name\(.sizes.json"):
+        network_of(parse_token("model", "sized"), (1, 8, 8), 3)
 
 
 def test_a_class_of_a_file_is_a_model(nets, capsys):

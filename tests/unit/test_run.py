@@ -193,6 +193,28 @@ def test_an_own_network_is_trained_from_its_file(tmp_path):
     assert found["accuracy"].item() > 0.5
 
 
+BOOM = """from fedrepro.api import method
+
+
+@method("boom", kind="one_shot", label="Boom")
+def boom(clients, info, *, rng):
+    "Fail."
+    raise ValueError("no such model")
+"""
+
+
+@pytest.mark.workflow
+def test_a_run_whose_method_fails_says_so_and_exits_by_1(tmp_path, monkeypatch, capsys):
+    (tmp_path / "boom.py").write_text(BOOM)
+    monkeypatch.setenv(component_files.NAMED, str(tmp_path / "boom.py"))
+    monkeypatch.chdir(tmp_path)
+    words = "--data digits --clients 2 --epochs 1 --trials 1"
+    assert main(["run", "boom", *words.split()]) == 1
+    said = capsys.readouterr()
+    assert re.search(r"Boom +│ failed +│", said.out)
+    assert "ValueError: no such model" in said.err
+
+
 def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")

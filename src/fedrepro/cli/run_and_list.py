@@ -66,6 +66,7 @@ def run(
     The folder `out` keeps the run as YAML. If interrupted, give the command again to continue.
     """
     from fedrepro.stages.run_figures_or_methods import COLUMNS, CONFIDENCE, run_words
+    from fedrepro.stages.snakemake_in_folder import ALL_ELSE
 
     options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
     given: str | dict[str, object] = methods
@@ -94,7 +95,8 @@ def run(
     for row in table.to_dict("records"):
         half = 100 * (row["high"] - row["accuracy"])
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
-        numbers = [f"{100 * row['accuracy']:.2f}{spread}", str(row["trials"])]
+        share = row["accuracy"]
+        numbers = [f"{100 * share:.2f}{spread}" if share == share else "failed", str(row["trials"])]
         numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
         rows.append((*(str(row[name]) for name in parameters), row["method"], *numbers))
     show((*parameters, *heads), rows)
@@ -103,6 +105,8 @@ def run(
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
     say(f"again: {table.attrs['command']}")
+    if any(ALL_ELSE in str(warning.message) for warning in failed):
+        raise typer.Exit(1)
 
 
 def _progress() -> Callable[[str], None]:

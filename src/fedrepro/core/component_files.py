@@ -6,17 +6,18 @@ since results depend on them. This module has to load fast, so that it imports l
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, type_and_message, unknown
-from fedrepro.core.source_digests import PACKAGE, digest_of
+from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
 
 # opened by Python, its packages and the system
 THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
@@ -27,7 +28,7 @@ NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
 OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
 TAKE_OUT = "take it out of `components` in config/config.yaml"
-IN_PATH = "#"  # stands for that colon where files are joined as in PATH
+BETWEEN = re.compile(r":(?:(?<!\.py:)|(?![A-Za-z_]\w*(?::|$)))")  # such files, joined as in PATH
 
 loaded_files: set[str] = set()  # of users, by absolute paths
 _hook = cache(sys.addaudithook)  # once, since a hook cannot be taken out again
@@ -62,13 +63,12 @@ def opened_within(path: str, *folders: str) -> bool:
 
 def configured_files() -> tuple[str, ...]:
     """Return the user's Python files to load, those listed in the variable FEDREPRO_COMPONENTS."""
-    parts = filter(None, os.environ.get(NAMED, "").split(os.pathsep))
-    return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts)
+    return tuple(filter(None, BETWEEN.split(os.environ.get(NAMED, ""))))
 
 
 def set_files(files: Iterable[str]) -> None:
     """Let this process and its children load exactly these Python files with components."""
-    os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
+    os.environ[NAMED] = os.pathsep.join(files)
 
 
 def add_files(files: Iterable[str]) -> None:
@@ -114,13 +114,40 @@ def module_of(file: str) -> str:
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
 
 
+def digest_with_imports(path: str) -> str:
+    """Return a hash of a user's Python file and of the modules in its folder that it imports."""
+    files = [os.path.abspath(path)]
+    for file in files:  # which grows
+        for folder, *names in _imports(file, os.path.dirname(files[0])):
+            bases = (os.path.join(folder, *names[:end]) for end in range(1, len(names) + 1))
+            for one in (base + end for base in bases for end in (".py", f"{os.sep}__init__.py")):
+                if os.path.isfile(one) and one not in files:
+                    files.append(one)
+    digests = [digest_of_file(file) for file in files]
+    return digest_of("".join(digests).encode()) if digests[1:] else digests[0]
+
+
+def _imports(file: str, folder: str) -> Iterator[list[str]]:
+    """Yield [folder, package, …, module] of what `file` imports: from `folder`, or near itself."""
+    with open(file, "rb") as opened, suppress(SyntaxError):  # an import of it says so
+        for node in ast.walk(ast.parse(opened.read())):
+            if isinstance(node, ast.Import):
+                yield from ([folder, *alias.name.split(".")] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                near = [os.path.dirname(file), *[os.pardir] * (node.level - 1)]
+                at = os.path.abspath(os.path.join(*near)) if node.level else folder
+                within = node.module.split(".") if node.module else []
+                yield from ([at, *within, alias.name] for alias in node.names)
+
+
 def own_fault(error: BaseException) -> str:
     """Return file, line and message of `error` raised in a folder of loaded user files, or ""."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
     folders = {*map(os.path.dirname, loaded_files)}
-    own = [f for f in frames if os.path.dirname(os.path.abspath(f.filename)) in folders]
+    named = (frame for frame in frames if not frame.filename.startswith("<"))
+    own = [f for f in named if os.path.dirname(os.path.abspath(f.filename)) in folders]
     for frame in own[-1:]:
         near = os.path.relpath(frame.filename)
         name = frame.filename if near.startswith("..") else near

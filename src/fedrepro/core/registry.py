@@ -109,7 +109,8 @@ def register(
         # as it was loaded, whatever is on disk later
         component = replace(component, digest=digest_of_file(component.file))
         if not fn.__module__.startswith("fedrepro."):  # any change of its file may change results
-            component = replace(component, version=f"{version}-{component.digest}")
+            found = component_files.digest_with_imports(component.file) if component.digest else ""
+            component = replace(component, digest=found, version=f"{version}-{found}")
         _found[kind][name] = component
         return fn
 
@@ -182,7 +183,8 @@ def _load(file: str) -> None:
             made = component_files.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
-            asked = [made.__name__.lower()]
+            name = made.__name__.lower()
+            asked = [f"own_{name}" if name in before["model"] else name]
             keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
             keep(called_by(made, component_files.module_of(file)))
         for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from fedrepro.core.component_files import MODULES as OUTSIDE
 from fedrepro.core.component_files import opened_files, opened_within, own_fault
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.method_kinds import METHOD_KINDS, MethodKind
+from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, MethodKind
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 
@@ -92,11 +92,13 @@ class Component:
         path = next((file for file in files if not opened_within(file, *folders)), "")
         own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
         if path and own and "reads" not in self.meta:
-            path = os.path.relpath(path) if opened_within(path, os.curdir) else path
+            near = os.path.dirname(path) == os.path.dirname(os.path.abspath(self.file))
+            name = f'__file__).with_name("{os.path.basename(path)}"' if near else f'"{path}"'
+            decorator = "@module" if self.meta.get(MODULE) else "@register"
             raise FedreproError(
                 f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
-                f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
+                f"would be computed again after a change of it: add to its {decorator} "
+                f"reads=lambda values: input_checksum(Path({name})), from fedrepro.data.user_data"
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:

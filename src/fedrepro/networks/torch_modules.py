@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fedrepro.core.artifacts import one_line
+from fedrepro.core.component_files import opened_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE, STATE
 from fedrepro.core.registry import register
@@ -35,14 +36,16 @@ TRIED = 3  # examples that a module is tried with
 NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
-def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
+def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Callable[[F], F]:
     """Return a decorator that registers a maker of a `torch.nn.Module` as the model `name`.
 
     The maker gets `shape`, that of one example, such as (C, H, W), and the number of `classes`;
     keyword-only arguments annotated by an `Arg` are its parameters. It returns a module that maps
     (B, *shape) to logits (B, classes). `title` is printed. Raise `version` when results change.
+    A maker that reads a file says so by `reads`, as data sets do.
     """
-    return register("model", name, version, None, title=title or name, **{MODULE: True})
+    meta = {"title": title or name, MODULE: True, **reads}
+    return register("model", name, version, None, **meta)
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
@@ -51,8 +54,9 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
     shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
     # buffers that it draws are the same in every job
-    with _saying(model, shape), _seeded(0, torch.device("cpu")):
+    with _saying(model, shape), _seeded(0, torch.device("cpu")), opened_files() as files:
         made = model.component.fn(shape, classes, **model.values)
+    model.component.require_declared(files)
     if not isinstance(made, torch.nn.Module):
         kind = type(made).__name__
         raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")

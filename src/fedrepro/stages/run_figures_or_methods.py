@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import shlex
@@ -198,7 +199,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
                 trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
             seconds = sum(spent_by_stage(trained)["seconds"].values()) / sum(map(len, blocks))
             cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
-            cells += [sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds]
+            cells += [sum(sent) / 1e6 if sent else math.nan, float(np.mean(own)) + seconds]
             yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
 
 

@@ -20,6 +20,7 @@ from fedrepro.core.errors import FedreproError, installing
 
 WORKFLOW = "workflow/Snakefile"
 LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
+RAISED = "FedreproError: "  # begins what planning says
 SAID = "fedrepro: "  # with it lines begin that say why a job failed
 ALL_ELSE = "all else is drawn"  # in the reason if only methods failed
 LAST = 20  # last lines of output that are shown if the workflow fails without a reason
@@ -94,12 +95,12 @@ def compute(
         lock = command_under_lock.take(LOCK)
     except BlockingIOError:
         raise FedreproError(f"{os.getcwd()}: {command_under_lock.refusal(LOCK)}") from None
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             process = subprocess.Popen(
                 [*command, "--", *targets],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[lock],
             )
@@ -116,11 +117,12 @@ def compute(
             process.send_signal(signal.SIGINT)
             process.wait()
             raise
-        said.seek(0)
-        lines = said.read().splitlines()
+        output.seek(0)
+        lines = output.read().splitlines()
     if process.returncode == 0:
         return
-    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
+    said = (line for line in lines if line.startswith((SAID, RAISED)))
+    sentences = dict.fromkeys(line.removeprefix(SAID).removeprefix(RAISED) for line in said)
     reason = "; ".join(sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
     if ALL_ELSE in reason:
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)

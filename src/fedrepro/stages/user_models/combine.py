@@ -207,15 +207,23 @@ def _best(
         numbers = numbers_of(done.made, split, draws, None, done.cost)
         return {number.metric: number.value for number in numbers if number.client is None}
 
-    results, best = [applied(setting, costly) for setting in settings], 0
-    if len(settings) > 1 and inputs is not None and labels is not None:
+    results: list[tuple[Spec, SettingResult]] = []
+    for setting in settings:
+        try:
+            results.append((setting, applied(setting, costly)))
+        except FedreproError:
+            if setting is settings[-1] and not results:
+                raise
+    best = 0
+    if len(results) > 1 and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
-        best = int(np.argmax([numbers_on(held, done)["accuracy"] for done in results]))
-    found = numbers_on(examples, results[best])
-    found["seconds"] = sum(done.seconds for done in results)
+        best = int(np.argmax([numbers_on(held, done)["accuracy"] for _, done in results]))
+    chosen, done = results[best]
+    found = numbers_on(examples, done)
+    found["seconds"] = sum(done.seconds for _, done in results)
     row: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
-    row |= {"setting": settings[best].token, "settings_tried": len(settings)}
-    return row, results[best].made
+    row |= {"setting": chosen.token, "settings_tried": len(settings)}
+    return row, done.made
 
 
 def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
