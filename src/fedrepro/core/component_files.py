@@ -128,7 +128,7 @@ def digest_with_imports(path: str) -> str:
 
 
 def _imports(file: str, folder: str) -> Iterator[list[str]]:
-    """Yield [folder, package, …, module] of what `file` imports: from `folder`, or near itself."""
+    # [folder, package, …, module] of what `file` imports, from `folder` or near itself
     with open(file, "rb") as opened, suppress(SyntaxError):  # an import of it says so
         for node in ast.walk(ast.parse(opened.read())):
             if isinstance(node, ast.Import):
