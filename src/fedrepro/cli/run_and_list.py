@@ -95,8 +95,9 @@ def run(
     for row in table.to_dict("records"):
         half = 100 * (row["high"] - row["accuracy"])
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
-        share = row["accuracy"]
-        numbers = [f"{100 * share:.2f}{spread}" if share == share else "failed", str(row["trials"])]
+        percent = 100 * row["accuracy"]
+        shown = "failed" if math.isnan(percent) else f"{percent:.2f}{spread}"
+        numbers = [shown, str(row["trials"])]
         numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
         rows.append((*(str(row[name]) for name in parameters), row["method"], *numbers))
     show((*parameters, *heads), rows)

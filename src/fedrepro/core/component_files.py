@@ -115,8 +115,11 @@ def module_of(file: str) -> str:
 
 
 def digest_with_imports(path: str) -> str:
-    """Return a hash of a user's Python file and of the modules in its folder that it imports."""
-    files = [os.path.abspath(path)]
+    """Return a hash of a user's Python file and of the modules in its folder that it imports.
+
+    The hash is empty if the file is missing, as for a cell of a notebook.
+    """
+    files = [os.path.abspath(path)] if os.path.isfile(path) else []
     for file in files:  # which grows
         for folder, *names in _imports(file, os.path.dirname(files[0])):
             bases = (os.path.join(folder, *names[:end]) for end in range(1, len(names) + 1))
@@ -124,7 +127,7 @@ def digest_with_imports(path: str) -> str:
                 if os.path.isfile(one) and one not in files:
                     files.append(one)
     digests = [digest_of_file(file) for file in files]
-    return digest_of("".join(digests).encode()) if digests[1:] else digests[0]
+    return digest_of("".join(digests).encode()) if len(digests) > 1 else "".join(digests)
 
 
 def _imports(file: str, folder: str) -> Iterator[list[str]]:

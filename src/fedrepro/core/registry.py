@@ -107,10 +107,11 @@ def register(
             files = " and ".join(os.path.relpath(item.file) for item in both if item.file)
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         # as it was loaded, whatever is on disk later
-        component = replace(component, digest=digest_of_file(component.file))
-        if not fn.__module__.startswith("fedrepro."):  # any change of its file may change results
-            found = component_files.digest_with_imports(component.file) if component.digest else ""
-            component = replace(component, digest=found, version=f"{version}-{found}")
+        if fn.__module__.startswith("fedrepro."):
+            component = replace(component, digest=digest_of_file(component.file))
+        else:  # any change of its file, or of what that imports, may change results
+            digest = component_files.digest_with_imports(component.file)
+            component = replace(component, digest=digest, version=f"{version}-{digest}")
         _found[kind][name] = component
         return fn
 

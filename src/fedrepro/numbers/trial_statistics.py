@@ -147,7 +147,7 @@ def with_pairs(
     method to compare with, plus the mean of own minus other value in shared trials, so that easy
     trials favour neither.
     """
-    beside = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
+    compared = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
     places = [name for name in leading if name != ROUND]
 
     def key(row: Mapping[Any, Any], method: str) -> tuple[str, ...]:
@@ -159,13 +159,13 @@ def with_pairs(
     paired = []
     for row in rows:
         cells: dict[str, Any] = {PAIRED: None, BESIDE: ""}
-        pair, metric = beside.get(row["method"]), all_metrics().get(row["metric"])
-        other = ends.get(key(row, pair)) if pair else None
+        label, metric = compared.get(row["method"]), all_metrics().get(row["metric"])
+        other = ends.get(key(row, label)) if label else None
         shared = metric is not None and metric.unit == SHARES
-        if pair and shared and other and other["trials"] > row["trials"]:
+        if label and shared and other and other["trials"] > row["trials"]:
             own, others = (list(map(float, one["by_trial"].split())) for one in (row, other))
             difference = mean([a - b for a, b in zip(own, others, strict=False)])
-            cells = {PAIRED: mean(others) + difference, BESIDE: pair}
+            cells = {PAIRED: mean(others) + difference, BESIDE: label}
         paired.append({**row, **cells})
     return paired
 
