@@ -33,3 +33,10 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
 
 def tables(plan: Plan, version: str) -> list[Exhibit]:
     return [plan.exhibit(key) for key in plan.files["arena"].parts(version, "paper")]
+
+
+def test_what_make_draws_has_all_tables_of_a_leaderboard():
+    files = load_exhibits()
+    selected = {exhibit.key for exhibit in Plan(Config(), files, "quick").selected}
+    parts = [files["arena"].parts(version, "quick") for version in files["arena"].boards]
+    assert any(some and selected.issuperset(some) for some in parts)
