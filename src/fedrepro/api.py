@@ -147,17 +147,17 @@ class LocalModels:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """The information about clients that a method gets: what it declared in `needs`, and no more.
+    """The information about clients that a method gets: only what the method declares in `needs`.
 
-    Fields that it did not declare are None; `training` and `device` are always given.
+    Fields that the method did not declare are None; `training` and `device` are always given.
 
     Attributes:
         training: the clients' local training procedure, such as sgd with its parameters.
         device: where to compute, such as cpu or cuda.
         example_counts, label_counts: training examples by client, int64 (J,), and class, (J, K).
         pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
-        public_inputs, public_labels: a public sample at the server, of the same types.
-        validation_inputs, validation_labels: validation examples at the server, likewise.
+        public_inputs, public_labels: a public sample at the server, float32 (n, D), int64 (n,).
+        validation_inputs, validation_labels: validation examples at the server, float32, int64.
         clients: for a one-shot method, an object by which it asks clients to train or evaluate.
         start: the weights that all clients started from, tensors (1, *shape) by name.
     """
@@ -256,7 +256,7 @@ class GlobalModel:
         return self.state_dicts()[0]
 
     def state_dicts(self) -> list[dict[str, Any]]:
-        """Return a state dict for each of the m networks, as `state_dict` does for one."""
+        """Return a PyTorch state dict, float32 tensors by name, for each of the m networks."""
         from fedrepro.networks.state_dict_conversion import unstack
 
         return unstack(self.model, self.tensors, self.layers, self.widths)
@@ -358,9 +358,9 @@ def method(
 
     Args:
         name: the method's name in configuration and on the command line.
-        kind: one_shot, federated (in rounds), peer (on a graph), control (a bound) or simulation.
+        kind: one_shot, federated (in rounds), peer (on a graph), control (baseline) or simulation.
         version: a number to raise when results change, so that they are computed again.
-        needs: keys of NEEDS, such as label_counts: information that it uses besides weights.
+        needs: information that it uses besides weights, such as label_counts (keys of NEEDS).
         models: architectures that it combines (empty: any); "module" is any `torch.nn.Module`.
         trainings: local training procedures that it can be used with (empty: any).
         paper: the paper that describes it.
@@ -369,7 +369,7 @@ def method(
         scenario: what it fixes of partition, model, training: {kind: name or {parameter: value}}.
         metrics: metrics, by name, that are measured of this method alone.
         prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters).
-            Settings that agree in these parameters share one call, whose result is `prepared`.
+            It is called once for equal values of these; the method gets the result as `prepared`.
         sends: what clients send besides their models, as a phrase (with need `client_answers`).
         one_start: whether clients must start from equal weights; "better": they should.
         grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -65,6 +66,7 @@ def run(
 
     The folder `out` keeps the run as YAML. If interrupted, give the command again to continue.
     """
+    from fedrepro.core.component_files import NAMED
     from fedrepro.stages.run_figures_or_methods import COLUMNS, CONFIDENCE, run_words
     from fedrepro.stages.snakemake_in_folder import ALL_ELSE
 
@@ -83,6 +85,7 @@ def run(
             raise FedreproError(f"'{wrong}' has no value: write it as in scaffold.lr=0.1")
         given = {"methods": methods, "changes": {key: value for key, _, value in pairs}}
         given |= {name: context.params[name] for name in options}
+    own = f"{NAMED}={shlex.quote(os.environ[NAMED])} " if os.environ.get(NAMED) else ""
     with warnings.catch_warnings(record=True) as failed:
         table = run_words(given, out, cores or None, profile, _progress())
     if sys.stderr.isatty():
@@ -105,7 +108,7 @@ def run(
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
-    say(f"again: {table.attrs['command']}")
+    say(f"again: {own}{table.attrs['command']}")
     if any(ALL_ELSE in str(warning.message) for warning in failed):
         raise typer.Exit(1)
 

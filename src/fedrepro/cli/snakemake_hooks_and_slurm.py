@@ -60,6 +60,8 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
     for about in sorted(Path("results/drawn", scale).glob("*/*.json")):
+        if about.stat().st_mtime == 1:  # of an earlier run, which said so
+            continue
         text = about.read_text(encoding="utf-8")
         failed = json.loads(text).get("failed", {}) if '"failed"' in text else {}
         name = "/".join(about.with_suffix("").parts[-2:])

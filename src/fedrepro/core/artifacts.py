@@ -178,7 +178,7 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
-    """Raise if output `path` is a folder or device, an input (`read`), or lacks all `suffixes`."""
+    """Raise if output `path` is a folder, device or input (`read`), or has none of `suffixes`."""
     target_of(path)
     if Path(path).suffix not in suffixes:
         raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
@@ -190,7 +190,7 @@ def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = (
 
 
 def require_file(path: Name, what: str = "") -> None:
-    """Raise "cannot <what>: …" if `path` is a folder, device or pipe; default: "read <path>"."""
+    """Raise "cannot <what>" (default: "cannot read") if `path` is a folder, device or pipe."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):

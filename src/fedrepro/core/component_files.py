@@ -27,7 +27,7 @@ _watched: list[dict[str, None]] = []
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
 OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
-TAKE_OUT = "take it out of `components` in config/config.yaml"
+TAKE_OUT = "take it out where it is named: `components` in config/config.yaml, or your command"
 BETWEEN = re.compile(r":(?:(?<!\.py:)|(?![A-Za-z_]\w*(?::|$)))")  # such files, joined as in PATH
 
 loaded_files: set[str] = set()  # of users, by absolute paths

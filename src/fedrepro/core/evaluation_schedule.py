@@ -67,8 +67,8 @@ class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of `metric` over trials is best.
 
     split: the examples measured on. over: "end" of a run, "half", the mean over the second half of
-    the rounds that all settings ran, or "race", the last comparison of successive halving. need:
-    what it uses, a key of DISCLOSED, such as server_validation. words: the rule in a sentence.
+    the rounds that all runs have, or "race", the last comparison of successive halving. need: the
+    data that the rule uses, such as server_validation. words: the rule in a sentence.
     """
 
     name: str
@@ -107,17 +107,17 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return rounds after which half the settings stop: 1/8, 1/4, 1/2 of `rounds`; () for 0."""
+    """Return when successive halving stops half the runs: 1/8, 1/4, 1/2 of `rounds`; () for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Compare settings, numbered from 0 to `settings` - 1, by successive halving over `rounds`.
+    """Compare hyperparameter settings, 0 to `settings` - 1, by successive halving over `rounds`.
 
-    `score(setting, round)` runs a setting up to a round and returns its score: higher is better, of
-    equals the first, NaN is worst. Returns {setting that did not run to the end: its last round}.
+    `score(setting, round)` runs a setting up to a round and returns its score. Higher is better,
+    NaN is worst, and the first of equals wins. Returns {setting that was stopped: its last round}.
     """
     left, stopped = list(range(settings)), dict[int, int]()
     for rung in rungs(rounds):
@@ -132,7 +132,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return what successive halving of this many settings costs, in full runs of one setting."""
+    """Return the cost of successive halving of `settings` hyperparameter settings, in full runs."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         cost, before, left = cost + left * (1 / share - before), 1 / share, -(-left // 2)

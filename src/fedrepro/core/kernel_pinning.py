@@ -29,9 +29,10 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return active_mode().
+    """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return the mode as text.
 
     A variable that is set stays; all stay if the file `cpu` lists no AVX2 or a library was loaded.
+    The mode is 'portable', or 'portable but for NAME=VALUE', or 'not pinned'.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()

@@ -151,7 +151,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric's value in a trial; with `tune`, after fine-tuning on sample number `repetition`."""
+    """A metric's value in a trial; with `tune`, after fine-tuning on public sample `repetition`."""
 
     trial: int
     method: Spec
@@ -188,7 +188,7 @@ class Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
         The columns are LEADING (trial, method, …), then <kind>_name and <kind>_<parameter> of data
-        set, partition, …. The column `setting` is from `setting_token`.
+        set, partition, …. The column `setting` has a method and its parameter values as text.
         """
         import pyarrow as pa
 

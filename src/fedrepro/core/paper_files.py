@@ -34,7 +34,7 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    `what` is NAME, LINK, PICTURE (which exhibit is its figure) or PART (which part of it is run).
+    `what` is NAME, LINK, PICTURE (a figure that illustrates it) or PART (how much is reproduced).
     """
     known = paper in paper_names()
     return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, "")) if known else ""
@@ -74,7 +74,7 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return EXHIBITS of a paper's exhibits.py: plain values with the form of exhibits.yaml."""
+    """Return a paper's figures and tables: EXHIBITS of exhibits.py, plain values as in YAML."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 

@@ -135,7 +135,7 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List distinct results of `origin` in provenances `sources` and in their inputs, sorted."""
+    """List distinct `origin` results (code, machine, …) in `sources` and their inputs, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources

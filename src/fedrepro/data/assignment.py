@@ -46,7 +46,7 @@ class TrainingLabels:
         return int(self.labels.size)
 
     def taken(self, rows: np.ndarray) -> TrainingLabels:
-        """Return the labels and groups of the examples at `rows` alone, int64 (n,)."""
+        """Return the labels and groups of only the examples with indices `rows`, int64 (n,)."""
         return replace(self, labels=self.labels[rows], groups=self.groups[rows])
 
 
@@ -87,9 +87,10 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that each of `draws` draws gave a client fewer than `least` of `examples`.
+    """Return an error: each of `draws` random divisions left a client under `least` examples.
 
-    It names partition `name` and rng.trial, and proposes fewer `clients` or a larger `alpha`.
+    It names partition `name`, rng.trial and the number of all `examples`, and proposes fewer
+    `clients` or a larger `alpha`.
     """
     said = f"{draws} draws of trial {rng.trial} all left one of {clients} clients with fewer than"
     fix = f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
@@ -142,8 +143,8 @@ def distances(counts: np.ndarray) -> np.ndarray:
 def skew_of(counts: np.ndarray) -> dict[str, float]:
     """Return measures of how clients differ, from `counts` by client and class, int64 (J, K).
 
-    clients: J. size_*: examples of a client; classes_*: classes of a client; distance_*: total
-    variation (`distances`), 0 to 1. * is min, median, max or mean over clients.
+    clients: J. size_min, size_median, size_max: examples of a client. classes_min, classes_max:
+    classes of a client. distance_mean, distance_max: total variation (`distances`), 0 to 1.
     """
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return {

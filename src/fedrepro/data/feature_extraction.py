@@ -29,7 +29,7 @@ def feature_spec(text: str) -> Spec:
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return as text a data set's feature extractor with all parameters; "" if there is none."""
+    """Return a data set's feature extractor with all parameters as text; "" if there is none."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
@@ -43,7 +43,7 @@ def always_on_cpu(dataset: Spec) -> bool:
 def represent(images: Arrays, features: str) -> Arrays:
     """Replace the inputs of `images` by extracted features: float32 (N, *shape) or (N, D).
 
-    `features` names their extractor, such as convnet.epochs-20; for "pixels" images stay.
+    `features` names the extractor, such as convnet.epochs-20; "pixels" leaves images unchanged.
     """
     spec = feature_spec(features)
     if spec.name == "pixels":

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Holdout:
-    """A kind of held-out examples: training data that a partition gives no client to train on.
+    """A kind of held-out examples: training examples on which no client trains.
 
     split: their name in files. need: the key that a method declares in `needs` to get them.
     parameter: the partition's parameter that sets their number. at: the value of the parameter
@@ -91,7 +91,7 @@ def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class ClientGenerator(Protocol):
-    """A generator of any client's examples by its index; the first `kept` clients are also stored.
+    """A generator of any client's examples by its index; files also hold the first `kept` clients.
 
     `sizes` returns the numbers of training examples, at least 1, of the first J `clients`: int64
     (J,). `examples` returns a client's training inputs (n, D), of the data set's dtype, and labels.
@@ -107,7 +107,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Clients, often millions, whose examples `made` generates; rows number these by client."""
+    """Clients, often millions, whose examples `made` generates, numbered client after client."""
 
     made: ClientGenerator
     clients: int
@@ -119,7 +119,7 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of a partition if the data set generates them on demand, else None."""
+    """Return a partition's clients if their examples are generated on demand, else None."""
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None
@@ -276,8 +276,9 @@ def read_partition(
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draw which of `count` training examples no client trains on, by the parameters in `spec`.
 
-    Returns (rows by kind of held-out examples, other rows), each sorted int64. The public sample is
-    drawn first, so it does not depend on the number of validation examples.
+    Returns ({"public": rows, "server_validation" or "client_validation": rows}, other rows), rows
+    sorted int64. The public sample is drawn first, so the number of validation examples does not
+    change it.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -351,13 +352,13 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Return the most validation examples that clients have in all; None if not yet known."""
+    """Return the largest number of validation examples that all clients have; None if unknown."""
     at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
     return cast("int | None", at_clients or dataset.values.get("validation"))
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
-    """Return the error "<who> works on validation examples of clients, and <who_has> none: …"."""
+    """Return an error: `who` works on validation examples of clients, and `who_has` none."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 

@@ -43,8 +43,9 @@ class Arrays:
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
     for regression, without classes, float32 (N,) targets. groups[split]: int32 (N,), an index into
     group_names or -1; left out without groups. scale: the divisor that brings inputs to [0, 1]; 1
-    for codes and for numbers that are used as they are. stand_in: empty, or a text on how the data
-    differ from the papers' data, which is shown with every result. kind: one of KINDS.
+    for letters' codes and numbers used unscaled. stand_in: how the data differ from the papers'
+    data, a text printed with every result, or empty. notes: remarks for the log. kind: image,
+    audio, text, features or regression.
     """
 
     x: Mapping[str, np.ndarray]
@@ -122,7 +123,7 @@ class Prepared:
 
     info: the content of dataset.json. kind: image, audio, text, features or regression. shape: of
     one example, not flattened. classes: their names by label; empty for regression. group_names: by
-    natural groups' numbers. checksum: the SHA-256 over all arrays, equal for equal data.
+    natural groups' numbers. token: name and parameters. checksum: the SHA-256 over all arrays.
     """
 
     folder: Path
@@ -181,7 +182,7 @@ def write_prepared(
 ) -> None:
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
-    `sources` describe the raw files (see `raw_source`), `provenance` how arrays were computed.
+    `sources` describe the raw files (size, hash, urls), `provenance` how arrays were computed.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -224,7 +225,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Return the data set that `write_prepared` wrote into `folder`, with its arrays mapped."""
+    """Return the data set that `write_prepared` wrote to `folder`, its arrays memory-mapped."""
     folder = Path(folder)
     info = read_info(folder)
     arrays: dict[str, dict[str, np.ndarray]] = {part: {} for part in "xyg"}
@@ -258,7 +259,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw up to 10,000 training inputs (n, D) of `other`; raise "<who>: …" unless of `shape`."""
+    """Draw up to 10,000 training inputs (n, D) of `other`, of `shape`; an error names `who`."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"

@@ -70,7 +70,7 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 
 
 def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
-    """Read the table of raw files at `path`; raise FedreproError for a row that makes no sense."""
+    """Read the table of raw files at `path`; raise FedreproError if unreadable or invalid."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -112,8 +112,8 @@ def fetch(
 ) -> tuple[str, FileRow]:
     """Download a raw file, in any of its forms `rows`, to `target`; return its url and its row.
 
-    A `target` that fits a row stays (url ""). The folder `mirror` is tried before the rows' urls.
-    An attempt ends after `timeout` seconds without a byte.
+    If `target` exists and matches a row, it stays, and the url is "". The folder `mirror` is tried
+    before the rows' urls. An attempt ends after `timeout` seconds without a byte.
     """
     if target_of(target).exists():
         try:

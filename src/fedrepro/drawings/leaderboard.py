@@ -33,8 +33,8 @@ Frame = pd.DataFrame
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
 
-    `board` has the leaderboard's title and three methods: `baseline` (score 0), `ceiling` (score 1)
-    and `line` (the method to beat). `table` is its csv.
+    `board` (its settings) has a title and three methods: `baseline` (score 0), `ceiling` (score 1)
+    and `line` (the method to beat). `table` has the rows of its csv.
     """
     with layout.rules():
         drawn = {"groups": groups(board, table), "bytes": bytes_up(board, table)}
@@ -65,7 +65,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores by data set, ranks and groups of similar methods; arguments as in `pictures`."""
+    """Draw a leaderboard's scores and groups of similar methods: csv `table`, settings `board`."""
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -138,7 +138,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores against bytes from clients, and the Pareto front; arguments as in `pictures`."""
+    """Draw scores by bytes of clients, with a Pareto front, from csv `table`, settings `board`."""
     from matplotlib.lines import Line2D
 
     families = _families(table)
@@ -214,7 +214,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return `heights` (of labels, highest first) moved as little as makes them `gap` apart."""
+    """Return label `heights` (highest first), shifted just enough to be `gap` or more apart."""
     from scipy.optimize import isotonic_regression
 
     below = gap * np.arange(len(heights))

@@ -76,9 +76,9 @@ def planned(exhibit: Exhibit) -> Planned:
 
 
 def positions(column: pd.Series) -> pd.Series:
-    """Return the positions on an axis of a parameter's values, float64: numbers as they are.
+    """Turn a csv `column` of a parameter's values into positions on an axis, float64.
 
-    If any value lists widths of several layers, as 50@50, each becomes its number of layers.
+    Numbers stay. If any value lists widths of several layers, as 50@50, all become layer counts.
     """
     layers = column.astype(str).str.count("@") + 1
     return (layers if layers.max() > 1 else column).astype(float)
@@ -90,7 +90,7 @@ def parameter_title(key: str) -> str:
 
 
 def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split a figure's csv by scenario (data set, …): {label: rows}; {"": all} without labels."""
+    """Split csv rows by scenario, such as data sets: {its label: rows}, or {"": all} if none."""
     if CASE not in numbers:
         return {"": numbers}
     return {str(case): rows for case, rows in numbers.groupby(CASE, sort=False)}
@@ -225,7 +225,7 @@ def draw_lines(
 ) -> None:
     """Draw `lines` in styles `look`, both by label; labels in `banded` get a band of one sd.
 
-    With None all get one. `markers` is the most markers on a line; 0 draws one at each value.
+    If `banded` is None, all lines get a band. A line has at most `markers`; 0 sets no limit.
     """
     for label, line in lines.items():
         style = look[label]
@@ -245,7 +245,7 @@ def percent(axes: Axes) -> None:
 
 
 def percents(share: float, place: object = None) -> str:
-    """Write a share as percent without the sign; `place` is of no use, but matplotlib gives it."""
+    """Write a share in percent without a % sign; matplotlib passes `place`, which is not used."""
     return f"{100 * share:.6g}"
 
 
@@ -264,8 +264,8 @@ def sheet(
     """Return (figure with headings and a legend, its axes in lists by [row][column]).
 
     `look` has the legend's styles by name; None means those of all methods, in two rows or more.
-    Lengths are inches: `foot` is the space below the legend, `bottom` below the axes. `bottom` and
-    the figure's `height` are for two legend rows; more rows add to both. `sides`: as in `grid_of`.
+    Lengths are inches: `foot` below the legend, `bottom` below the axes, `sides` (left, right, top,
+    across, between) around panels. `bottom` and `height` are for two legend rows; more add to both.
     """
     from matplotlib.lines import Line2D
 
@@ -292,7 +292,7 @@ def sheet(
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as .svg or .png, by `suffix`, without a date: equal figures, equal bytes."""
+    """Return a figure as .svg or .png, by `suffix`; equal figures and titles give equal bytes."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -314,7 +314,7 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Return a figure of the csv `numbers`, means and sds to show; call within `rules()`."""
+        """Return a figure of the means and sds in csv rows `numbers`; call within `rules()`."""
         raise NotImplementedError
 
     def files(

@@ -58,7 +58,7 @@ class PartitionMap:
         )
 
     def order(self) -> np.ndarray:
-        """Return clients' indices from the top, (J,): by number, or if over 40 by main class."""
+        """Return clients' indices in the order of rows, (J,); over 40 are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 

@@ -148,8 +148,8 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
     The first line of each method in `measures` has one style in every figure. A line of results at
     one graph node has the style of that node. Further lines of a method have styles from a reserved
-    list, chosen by their labels. If the colour is in the figure already, the line gets the reserved
-    style whose colour is farthest from all colours in the figure.
+    list, chosen by their labels. If that style's colour is in the figure already, the reserved
+    style with the colour farthest from all colours in the figure replaces it.
     """
     by_label: dict[str, LineStyle] = {}
     for measure in measures:
@@ -184,7 +184,7 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the name of the method that `method` is a variant of, else `method`, for its style."""
+    """Return the method whose line style `method` shares, as pfnm for pfnm_streaming, or itself."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 

@@ -49,7 +49,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: headings, cells, and whether it is a bound (`soft`), as pooled training."""
+    """A row of a table: headings and cells; `soft` if of a reference, such as pooled training."""
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -202,7 +202,7 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data sets, fixed parameters and trials, or the machine if times are shown, from `about`.
+    It lists data sets, fixed parameters, and trials or, for times, machines, from the json `about`.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}

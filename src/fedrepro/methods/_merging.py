@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return merged tensors `made` (1, *shape), and clients' means by `share` (J,) of the rest."""
+    """Return merged tensors `made` (1, *shape), and for others clients' means by `share` (J,)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -100,7 +100,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep clients of the most common architecture and widths, in models and in example counts."""
+    """Keep only clients of the most common architecture and widths, in `clients` and `info`."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -261,7 +261,7 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
     """Average weights by Fisher information: sum_i p_i F_i w_i / sum_i p_i F_i, elementwise.
 
     `weights` w_i and `information` F_i are (J, …), `share` p is (J,); F_i is at least `floor`.
-    Where it is 0 for all the result is the mean by `share`.
+    Where F_i is 0 for all clients i, the result is the mean by `share`.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -293,7 +293,7 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return a merged network's units by hidden layer: `units`, or if None the layer's largest."""
+    """Return a merged network's hidden widths: `units` each, or the widest client's if None."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 

@@ -48,7 +48,7 @@ from fedrepro.networks.layout_and_buffers import Convolutions, Images
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy an image, (C, H, W) flat, as (H, W, C) to room.images, as the first layer's input `b`.
+    """Copy an image, (C, H, W) flat, as (H, W, C) to room.images, as input of example number `b`.
 
     `scale` is (divisor of the stored pixels `source`, 1 / divisor), `move` (whether to mirror, row,
     column of the image at which the crop begins); pixels outside are zero.
@@ -108,7 +108,7 @@ def gives(c: Array) -> int:
 def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
     """Write ReLU of a layer's linear outputs, room.out, after any 2×2 max pooling, to x[to:].
 
-    `c`: the layer's row of convs.layers. The maxima's places in windows go to room.chosen[noted:].
+    `c`: the layer's row of convs.layers. Maxima's positions in windows go to room.chosen[noted:].
     """
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     if c[f.POOLED]:
@@ -180,7 +180,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
     """List the nonzero loss gradients by a pooled layer's linear outputs, in room.errors.
 
     `c` is the layer's row of convs.layers. room.lower has the gradients by its pooled outputs,
-    room.chosen[noted:] the places of the maxima in their windows.
+    room.chosen[noted:] the positions of the maxima in their windows.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -214,7 +214,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add an example's kernel gradient, transposed, to room.turned, its bias's to `gradient`.
+    """Add an example's transposed kernel gradient to room.turned, the bias gradient to `gradient`.
 
     `c`: the layer's row of convs.layers; its input is room.images[image:], its errors room.errors.
     """

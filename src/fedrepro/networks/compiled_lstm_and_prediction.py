@@ -236,7 +236,7 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Turn gates at step `t` into gradients before activation; the layer begins at row `layer`."""
+    """Replace gates at step `t` (layer from row `layer`) by loss gradients before activation."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

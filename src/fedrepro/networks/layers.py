@@ -30,7 +30,7 @@ class Parameter:
     """A tensor of a layer: its shape, and its role, by which it is initialised.
 
     role: weight, bias, table (embeddings of letters) or spread (of a random weight, before
-    softplus; `start` is its initial value). fan_in: number of inputs of each output.
+    softplus; `start` is its initial value). fan_in: inputs of each output, or an LSTM's units.
     """
 
     shape: Shape
@@ -165,7 +165,7 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute x @ weight + bias by mean weights, to predict; training is compiled."""
+        """Compute x @ weight + bias by mean weights, to predict; training uses compiled code."""
         return Affine(self.units).forward(tensors, x, run)
 
 

@@ -171,7 +171,8 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return (Convolutions, Images) or (Recurrent, LstmBuffers): the memory layout, and buffers.
 
-    Buffers hold `rows` examples; tensors begin at `offsets`; `matched` adds Images.extra.
+    Buffers of `dtype` hold `rows` examples; `offsets` are where tensors begin, by name. `matched`
+    adds the buffer Images.extra, for representation matching.
     """
     if parts.convolutions:
         return convolutions_of(parts, offsets, rows, dtype, matched)
@@ -278,7 +279,7 @@ class Images(NamedTuple):
     """Flat work buffers of compiled convolutions, for several examples.
 
     images: inputs of all layers and examples, with zeros around; chosen: places of maxima in pooled
-    windows; extra: matching's gradients by outputs, or empty. For one example: out, a layer's
+    windows; extra: gradients of representation matching, or empty. For one example: out, a layer's
     outputs before pooling; lower, upper: the loss's gradients by outputs after and before pooling;
     errors, the nonzero ones before it; image, gradients by a layer's inputs, zeros around. flipped:
     kernels arranged for backpropagation; turned: kernel gradients, transposed. zeros, one: 0s, 1.

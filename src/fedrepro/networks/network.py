@@ -294,7 +294,7 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Arrays) -> Network:
-    """Return ReLU layers with tensors `body`: weight0 (1, inputs, units), bias0 (1, units), …."""
+    """Return the network of ReLU layers `body`: weight0 (1, inputs, units), bias0 (1, units), …."""
     widths = (body[f"bias{place}"].shape[-1] for place in range(len(body) // 2))
     network = dense((inputs, *widths, 1))
     return replace(network, layers=network.layers[:-1])

@@ -40,8 +40,8 @@ class ResidualBlock(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20: three stages of `blocks` blocks.
 
-    Each stage doubles the channels, `width` at first, and halves side lengths. Weights are
-    initialised as by He et al.; without normalisation a block begins as its shortcut alone.
+    Each stage after the first doubles the channels, at first `width`, and halves side lengths.
+    Initial weights are He et al.'s; without normalisation each block's second kernel is zero.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:

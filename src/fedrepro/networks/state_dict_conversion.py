@@ -8,6 +8,7 @@ is created, to learn which tensors it has.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedrepro.core.component_files import MODULES as OUTSIDE
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.layers import Arrays, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_modules import ModuleNetwork
+from fedrepro.networks.torch_modules import ModuleNetwork, created_module
 
 if TYPE_CHECKING:
     import torch
@@ -237,8 +239,8 @@ def _form(layers: Layers) -> tuple[tuple[str, ...], bool, int, int]:
 class StoredTensor(NamedTuple):
     """A value in state dicts of a user's PyTorch module: a model's tensor `name`, or `fixed`.
 
-    Tied weights, one tensor under several keys, have one name. dtype: of a buffer, else None,
-    float32. fixed: a buffer equal at all clients that training does not change; models lack it.
+    Tied weights, one tensor under several keys, have one name. dtype: a buffer's type; None for
+    float32 weights. fixed: a buffer, equal at all clients, that training does not change.
     """
 
     name: str
@@ -264,12 +266,9 @@ def _stacked_module(
     for state, name in zip(states, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
-    network = _network_that_loads(states[0], model, shape)
+    network = _network_that_loads(states[0], where[0], model, shape)
     module = network.module
-    states = [_unwrapped(state, module) for state in states]
-    for state, name in zip(states, where, strict=True):
-        if fault := _fault(state, module):
-            raise FedreproError(f"{name} {fault}: a file must hold what '{model.token}' saves")
+    states = [_loadable(*each, module, model) for each in zip(states, where, strict=True)]
     stored = module.state_dict(keep_vars=True)
     held, tensors = dict[int, StoredTensor](), dict[str, np.ndarray]()
     for name, own in (*module.named_parameters(), *module.named_buffers()):
@@ -292,45 +291,50 @@ def _stacked_module(
     return StackedModels(replace(model, component=known), shape, network.classes, tensors)
 
 
-def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
+def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) -> ModuleNetwork:
     """Return the network of a module with as many classes as it needs to load a state dict.
 
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
-    tensor's first. If none fits, the first network that can be created is returned.
+    tensor's first. If no network fits, the first fault is raised, and calls the state dict `name`.
     """
-    made, failed = list[ModuleNetwork](), FedreproError("a state dict holds no sizes")
+    unlike, unfit = list[FedreproError](), list[FedreproError]()
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
     for classes in dict.fromkeys(map(int, sizes)):
         try:
+            _loadable(state, name, created_module(model, shape, classes), model)
+        except FedreproError as error:
+            unlike.append(error)
+            continue
+        try:
             network = network_of(model, shape, classes)
         except FedreproError as error:
-            failed = error
+            unfit.append(error)
             continue
         assert isinstance(network, ModuleNetwork)
-        made.append(network)
-        if not _fault(_unwrapped(state, network.module), network.module):
-            return network
-    if not made:
-        raise failed
-    return made[0]
+        return network
+    raise [*unfit, *unlike, FedreproError("a state dict holds no sizes")][0]
 
 
-def _fault(state: StateDict, module: torch.nn.Module) -> str:
-    """Describe the first key of wrong shape, missing or unknown to `module`; "" if none is."""
-    shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    for key, shape in shapes.items():
-        if tuple(getattr(state.get(key), "shape", (-1,))) != shape:
-            return f"has no '{key}' of shape {shape}"
-    return next((f"has '{key}', which the model has not" for key in state if key not in shapes), "")
+def _loadable(state: StateDict, name: str, module: torch.nn.Module, model: Spec) -> StateDict:
+    """Return `state` without prefixes of DataParallel and torch.compile, as `module` loads it.
 
-
-def _unwrapped(state: StateDict, module: torch.nn.Module) -> StateDict:
-    """Strip prefixes of DataParallel and torch.compile from keys, until `module` knows a key."""
-    while not module.state_dict().keys() & state.keys():
+    Raise FedreproError, with its `name`, on the first key of wrong shape, missing or unknown.
+    """
+    due = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    while not due.keys() & state.keys():
         inner = {WRAPPER.sub("", str(key)): value for key, value in state.items()}
         if inner.keys() == state.keys():
             break
         state = inner
+    found = {key: tuple(getattr(value, "shape", (-1,))) for key, value in state.items()}
+    wrong = [f"no '{key}' of shape {shape}" for key, shape in due.items() if found.get(key) != shape]
+    wrong += [f"'{key}', which the model has not" for key in found if key not in due]
+    if wrong:
+        own = model.component
+        users = own.fn.__module__.startswith(OUTSIDE)
+        whose = f" ({own.meta['title']} of {os.path.relpath(own.file)})" if users else ""
+        said = f"{name} has {wrong[0]}: a file must hold what '{model.token}'{whose} saves"
+        raise FedreproError(said)
     return state
 
 

@@ -42,7 +42,7 @@ def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Cal
     The maker gets `shape`, that of one example, such as (C, H, W), and the number of `classes`;
     keyword-only arguments annotated by an `Arg` are its parameters. It returns a module that maps
     (B, *shape) to logits (B, classes). `title` is printed. Raise `version` when results change.
-    A maker that reads a file says so by `reads`, as data sets do.
+    If the maker reads a file, pass reads=f, where f(parameter values) returns its checksum.
     """
     meta = {"title": title or name, MODULE: True, **reads}
     return register("model", name, version, None, **meta)
@@ -52,14 +52,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     """Return `model`'s `torch.nn.Module` as a network; raise FedreproError if unfit or failing."""
     import torch
 
-    shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
-    # buffers that it draws are the same in every job
-    with _saying(model, shape), _seeded(0, torch.device("cpu")), opened_files() as files:
-        made = model.component.fn(shape, classes, **model.values)
-    model.component.require_declared(files)
-    if not isinstance(made, torch.nn.Module):
-        kind = type(made).__name__
-        raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
+    made = created_module(model, shape, classes)
     for key, value in made.named_parameters():
         if isinstance(value, torch.nn.UninitializedParameter):
             raise FedreproError(f"model '{model.name}': {key} has no shape yet, give its size")
@@ -71,7 +64,26 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     if fixed:
         made.load_state_dict(fixed, strict=False)
     varying = dict.fromkeys(k.name for k in form.values() if k.dtype and k.fixed is None)
-    return replace(_tried(model, made, shape, classes), varying=tuple(varying))
+    return replace(_tried(model, made, _of_images(shape), classes), varying=tuple(varying))
+
+
+def created_module(model: Spec, shape: Shape, classes: int) -> torch.nn.Module:
+    """Return a new `torch.nn.Module` of `model`, not tried yet; raise FedreproError if none is."""
+    import torch
+
+    shape = _of_images(shape)
+    # buffers that it draws are the same in every job
+    with _saying(model, shape), _seeded(0, torch.device("cpu")), opened_files() as files:
+        made = model.component.fn(shape, classes, **model.values)
+    model.component.require_declared(files)
+    if not isinstance(made, torch.nn.Module):
+        kind = type(made).__name__
+        raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
+    return made
+
+
+def _of_images(shape: Shape) -> Shape:
+    return (1, *shape) if len(shape) == IMAGE - 1 else shape
 
 
 @dataclass(frozen=True)
@@ -89,10 +101,11 @@ class OwnModule(Plain):
 class ModuleNetwork(Network):
     """A network that is one `torch.nn.Module`, with sizes measured on a few examples.
 
-    model: makes new, initialised modules. module: holds the buffers that all models share. draws:
-    whether training is random, or differs from prediction, as with dropout. moving: buffers that
-    training changes, such as BatchNorm's running statistics; varying: others that differ between
-    models. Models have both sorts among their tensors.
+    model: makes new, initialised modules. module: holds the buffers that all models share. widest:
+    numbers in the largest submodule's output; products: multiplications (both for one example).
+    draws: whether training is random, or differs from prediction, as with dropout. moving: buffers
+    that training changes, such as BatchNorm's running statistics; varying: others that differ
+    between models. Models have both sorts among their tensors.
     """
 
     model: Spec = field(kw_only=True)
@@ -131,7 +144,7 @@ class ModuleNetwork(Network):
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B, K) of A models for x (A, B, D); with run.noise, update buffers."""
+        """Compute logits (A, B, K) of A models for x (A, B, D); in training also update buffers."""
         import torch
 
         x = x.reshape(*x.shape[:2], *self.shape)

@@ -58,7 +58,7 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
 
 
 def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
-    """Return an exhibit's json content, by `plan` and `sources`, {run: provenance of its files}."""
+    """Return the json of a figure or table; `sources` is {run: provenances of its metrics}."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan),
@@ -70,7 +70,7 @@ def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str
 
 
 def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
-    """Return the part of an exhibit's json that needs no results: title, methods, versions, …."""
+    """Return the part of a figure's or table's json that needs no results, such as its title."""
     settings, file = exhibit.settings, plan.files[exhibit.paper]
     return {
         "kind": "exhibit",
@@ -131,7 +131,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a note if `dataset` replaces another one that `file` has at scale "paper", else ""."""
+    """Return a note if `exhibit` uses `dataset` in place of the paper's (in `file`), else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
@@ -230,7 +230,7 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read the csv with `suffix`: .csv has the numbers shown, .choice.csv all settings."""
+        """Read the csv with `suffix`: .csv has results, .choice.csv all parameter values tried."""
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:

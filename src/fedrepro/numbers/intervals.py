@@ -166,7 +166,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
     `behind`, (trials, rounds), is the gap after each round, closed where its mean is at most 0. If
     it never closes, the result is infinite. For the upper end, rounds are tested from the last one
-    back until one is not shown to be closed; as this order is fixed, levels need no correction.
+    back, until a gap is not significantly closed. As this order is fixed, no correction is needed.
     """
     middle, half = exact_means(behind), half_width(behind, confidence)
 

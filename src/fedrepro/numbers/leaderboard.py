@@ -72,10 +72,9 @@ class BoardScenario:
 class MethodResult(NamedTuple):
     """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy: on test examples, (T,) over trials. setting: the selected parameter values as text;
-    tried: how many combinations were compared. costs: {metric: number}. in_each_trial: accuracy,
-    (T,), if each trial selects its own values. ends: for each selected combination {numeric
-    parameter: (whether its value is the lowest tried, whether it is the highest)}.
+    accuracy: on test examples, (T,) by trial. setting: selected parameter values as text. tried:
+    how many were compared. costs: {metric: number}. in_each_trial: accuracy, (T,), if each trial
+    selects its own values. ends: per selection {parameter: (is lowest tried, is highest tried)}.
     """
 
     accuracy: np.ndarray
@@ -90,9 +89,9 @@ class MethodResult(NamedTuple):
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class, of CLASSES. sees: the information on clients that it needs. sends: what clients
-    send besides models. chosen_by: the rule that selects its parameter values. computed: HERE, or
-    for a submitted method VERIFIED (equal bytes were computed here) or REPORTED (they were not).
+    kind: its class, as "one model". sees: the information on clients that it needs. sends: what
+    clients send besides models. chosen_by: the rule that selects its parameter values. computed:
+    "computed here"; for a submitted method "verified" if we computed equal bytes, else "reported".
     """
 
     label: str
@@ -105,7 +104,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """Results of a leaderboard by scenario, then label; methods by (scenario's `starts`, label)."""
+    """The `entries` of a leaderboard by scenario and method label, `methods` by (starts, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -133,7 +132,10 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Stack `scores`, (scenarios, trials); for `data` ALL, average to (data sets, trials)."""
+        """Return scores of `label` (scenes, trials); if `data` is "all", means (data sets, trials).
+
+        With `each_trial`, each trial selects parameter values of its own.
+        """
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -147,11 +149,11 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A row of a leaderboard: a method on one data set or all; `starts` as of BoardScenario.
+    """A row of a leaderboard: a method on one data set, or on all if `data` is "all".
 
-    drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
-    unranked_reason: why it has no rank, or "". scenes: the scenarios that its score is a mean of.
-    runs: the number of trials in all scenarios. failed: how many of them failed.
+    starts: "one start" if clients begin with equal weights. drawn: the repetitions that intervals
+    account for, as "scenarios and trials". unranked_reason: why it has no rank, or "". scenes: the
+    scenarios that its score averages. runs, failed: numbers of trials, and of failed ones, in all.
     """
 
     method: Method
@@ -170,8 +172,8 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables `parts`, and from submitted methods.
 
-    `entered` has pairs (VERIFIED or REPORTED, submitted table). Raise FedreproError if a table
-    lacks a method to compare with, is of other data, or has another method's label.
+    `entered` has ("verified" if we computed equal bytes, else "reported"; submitted table). Raise
+    FedreproError if a table lacks a method to compare with, is of other data or repeats a label.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -259,7 +261,7 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return ranked rows of results `ground`, ordered by `starts`, data set, class and group."""
+    """Rank methods by results `ground`, per clients' start, data set and class; return all rows."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]

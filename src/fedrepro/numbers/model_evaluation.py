@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network averages: over `samples` weights drawn by random key `place`."""
+    """How a variational network predicts: mean over `samples` weights drawn by key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -166,7 +166,7 @@ def predicted(
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return {"accuracy": …, "nll": log-loss, "calibration_error": …} of class `scores`, (n, K)."""
+    """Return "accuracy", "nll" (log-loss) and "calibration_error" of class `scores`, (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
         "accuracy": float((scores.argmax(1) == labels).mean()),
@@ -197,7 +197,7 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return {"spread_q05", "…_q50", "…_q95": quantile of weights' sds}; {} if not variational."""
+    """Return 5, 50 and 95 % quantiles of weights' sds, as "spread_q05"; {} if not variational."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -207,7 +207,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return {metric: mean over `nodes` of a graph}, and the worst node's value as "…_worst"."""
+    """Average metrics over `nodes` of a graph; add the worst node's, such as "accuracy_worst"."""
     by_name = {name: [node[name] for node in nodes] for name in nodes[0]}
     means = {name: float(np.mean(values)) for name, values in by_name.items()}
     worst = {name: take(by_name[name]) for name, take in WORST.items() if name in by_name}

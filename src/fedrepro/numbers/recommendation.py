@@ -60,11 +60,11 @@ class Situation:
 class Recommendation:
     """The methods recommended for somebody's clients, by the leaderboard's most similar scenarios.
 
-    board: the leaderboard's key. scenarios: the names of these. doublings: their `distance` from
-    the federation. methods: a row per method, by name: of each class the best and all that no test
-    separates from it (column `chosen`), then baselines such as FedAvg. Columns are the
-    leaderboard's, the mean `score` with its 95 % interval (`low`, `high`), and `accuracies`, a mean
-    per scenario. remark: a sentence if no single model is shown to beat the best client, or "".
+    board: the leaderboard's key. scenarios: names of the most similar scenarios. doublings: how far
+    they are from the federation, in factors of two. methods: a row per method, by name. The best of
+    each class and all that no test separates from it come first (`chosen`), then baselines. Columns
+    are the leaderboard's, mean `score` and its 95 % interval (`low`, `high`), and `accuracies`, by
+    scenario. remark: a sentence if no single model significantly beats the best client, or "".
     """
 
     board: str

@@ -81,7 +81,7 @@ def results(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the exhibits drawn at a `scale` in `reports`: all, or those of the paper or key `asked`.
+    """List the figures and tables drawn at `scale` in `reports`: all, or of a paper or key `asked`.
 
     Raise FedreproError if there are none. A key is paper/name.
     """
@@ -129,7 +129,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (heading, as "clients 10", table to print) for each scenario of a `results` table."""
+    """Yield (heading such as "clients 10", table to print) for each scenario of a results table."""
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
@@ -169,10 +169,10 @@ def paired_differences(
     shared trials. `exhibit` restricts figures to one (paper/name), or to one paper's.
 
     Returns:
-        A row per point (values of swept parameters); what another figure has with equal settings
-        and values is listed once. Columns COMPARED: both labels, their means over `trials`, the
-        mean difference, its interval by Student's t at CONFIDENCE (infinite for one trial); and the
-        swept parameters.
+        A row per combination of swept parameters; equal results in several figures are listed once.
+        Columns: `exhibit`, the labels `method` and `other_method`, their means `one` and `other`
+        over `trials`, the mean `difference`, its 95 % interval `low` to `high` by Student's t
+        (infinite for one trial), and the swept parameters.
 
     Raises:
         FedreproError: no figure or table has both methods.

@@ -29,8 +29,8 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
     """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are over trials, the others over jobs (processes), if all of a stage measured them. If a
-    file of training is missing, training is left out; if another is, the result is {}.
+    Seconds are over trials; the rest is over jobs (processes), if all jobs of a stage measured it.
+    If a file of training is missing, training is left out; if another file is, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):
@@ -52,7 +52,7 @@ def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameters as text: mean seconds of a trial in each of `timings`}."""
+    """Return {method with parameters as text: [seconds per trial in each file]}; skip training."""
     means: dict[str, list[float]] = {}
     for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()

@@ -59,7 +59,7 @@ class Standing:
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
     """Scale accuracies, (T,), to scores: (accuracy - baseline) / mean of (ceiling - baseline).
 
-    The mean over trials is taken so that one in which both are close does not outweigh others.
+    The mean is over trials, so that a trial with ceiling near baseline does not outweigh others.
     """
     return np.asarray((accuracy - baseline) / float(np.mean(ceiling - baseline)))
 
@@ -69,10 +69,10 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
 
     error² = var(means over trials) / U + var(means over units) / T
 
-    U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first. Both contain the interaction of units
-    and trials, so the error is not too small. Degrees of freedom are Satterthwaite's, at most
-    U - 1: without this, tests of three units err five times too often after Holm's correction.
+    U is the number of units (scenarios or data sets), T of trials. With units=False units count as
+    fixed, and only the second term is used. For one trial only the first is. Both contain the
+    interaction of units and trials, so the error is not too small. Degrees of freedom are
+    Satterthwaite's, at most U - 1: else Holm-corrected tests of 3 units err 5 times too often.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -107,9 +107,9 @@ def standings(
     Args:
         scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
         line: scores of the method to beat, float64 (U, T).
-        units: whether intervals are for other scenarios or data sets too, or for trials alone.
+        units: whether intervals allow for other scenarios (data sets) too, not for trials alone.
         ranked: whether pairs of methods are tested.
-        usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
+        usual: {another test: which pairs of the sorted methods differ by it, bool (M, M)}.
     """
     names = sorted(scores)
     own = {name: estimate(scores[name], units=units) for name in names}
@@ -201,9 +201,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return {method: group, from 1}: a group is the best method left with all not apart from it.
+    """Sort methods into groups of equals, and return {method: number of its group, from 1}.
 
-    `best` has methods, rows of `apart`, from the best; `apart`, (M, M), says which pairs differ.
+    Of methods in no group yet, the best and all that do not differ from it form the next group.
+    `best` lists methods from the best, as rows of `apart`, bool (M, M): which pairs differ.
     """
     groups: dict[int, int] = {}
     for first in best:

@@ -63,14 +63,14 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 class Summary(NamedTuple):
-    """The csv tables of an exhibit: `numbers`, means over trials, and `choice`, all settings."""
+    """A figure's csv tables: `numbers`, means over trials, and `choice`, parameter values tried."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
 
 
 def read_metrics(files: Sequence[Path | str]) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Return (a run's metrics from `files`, null where one lacks a column; provenance of each)."""
+    """Return (a run's metrics, null where a file lacks a column; the provenance of each file)."""
     tables = [read_table(path, "metrics") for path in files]
     bare = [table.replace_schema_metadata() for table in tables]
     rows = pa.concat_tables(bare, promote_options="default")
@@ -202,7 +202,7 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
 
 
 class Candidate(NamedTuple):
-    """A setting's final metrics, `series`, and in each trial the number compared, `criterion`."""
+    """A method with parameter values: its final metrics, and by trial the number to select by."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -216,9 +216,9 @@ class Candidate(NamedTuple):
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {setting: its final metrics, and the numbers by which settings are compared}.
+    """Return {setting (method with parameter values): its final metrics and numbers to select by}.
 
-    `rows` has each setting's metrics, `measure` the rule. `where` names the point in errors.
+    `rows` has each setting's metrics, `measure` the selection rule. Errors name `where`.
     """
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
     if choice and choice.over == "half":
@@ -247,10 +247,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which `setting` is selected, in each trial; NaN in all if one failed.
+    """Return the number by which `setting` is selected, in each trial; all NaN if a trial failed.
 
-    `rows` are measurements in rounds, `series` final values by (metric, split). FedreproError, with
-    `where` as the place, is raised if they lack the metric that the rule `choice` names.
+    `rows` are measurements in rounds, `series` final values by (metric, split). FedreproError,
+    which names `where`, is raised if these lack the metric of the rule `choice`.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -325,7 +325,7 @@ def select_setting(
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a .choice.csv, one per setting: its criterion, test results, if `chosen`."""
+    """Yield a row for each of `settings`: selection metric, test results, and whether `chosen`."""
     assert measure.choose is not None
     shown = {"test_mean": TEST, **{key: (key, "") for key in ("hidden_units", "parameters")}}
     for setting, candidate in settings.items():

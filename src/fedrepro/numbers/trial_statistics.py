@@ -28,7 +28,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return metrics by trial, as means over samples of public data that models were tuned on."""
+    """Return metrics by trial; those of models tuned on public samples are means over samples."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -43,9 +43,10 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep metrics of one `node` of a graph, counted from 1, or for None of all nodes together.
+    """Keep metrics of `node` of a graph (counted from 1), and those not measured by single nodes.
 
-    `belief` picks the split "before" or "after" averaging with neighbours, and renames it "test".
+    For None, metrics of all nodes together are kept. `belief` picks the split "before" or "after"
+    averaging with neighbours, and renames it "test".
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -68,10 +69,10 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return {(metric, split): values in all `trials`} of a setting's `rows`; NaN in failed trials.
+    """Return {(metric, split): values in all `trials`} of a method's `rows`; NaN in failed trials.
 
     If the method is undefined for the clients of some trials, the only key is ("left_out", ""),
-    with 1 in these trials. Errors name `where` and the setting, `token`.
+    with 1 in these trials. Errors name `where` and `token`, the method with its parameters.
     """
     if rows.empty:
         raise FedreproError(
@@ -97,10 +98,10 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Return {(metric, split): by trial the mean over the last `rounds` evaluated rounds}.
+    """Return {(metric, split): mean over the last `rounds` evaluated rounds, by trial}.
 
-    `own` has a method's metrics. `accuracy_scatter` is the sd of accuracies over these rounds;
-    metrics that sum over rounds are left out. A failed method or one without rounds has {}.
+    `own` has a method's metrics; errors name `where`. The metric "accuracy_scatter" is the sd of
+    accuracies over these rounds. Metrics that sum over rounds are left out; a failed run gives {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -126,7 +127,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return csv cells for a number's `values` in trials: mean, sd, count, and values as text."""
+    """Return csv cells for `values` by trial: "mean", "sd", "trials" (count), "by_trial" (text)."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 
@@ -141,11 +142,11 @@ def sd(values: Sequence[float]) -> float | None:
 def with_pairs(
     rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], exhibit: Exhibit
 ) -> list[dict[str, Any]]:
-    """Add columns `paired_mean` and `paired_with` to an exhibit's rows, for methods of few trials.
+    """Add columns `paired_mean` and `paired_with` to a figure's `rows`, for methods of few trials.
 
-    `leading` are columns of parameters. The paired mean is the final mean over all trials of the
-    method to compare with, plus the mean of own minus other value in shared trials, so that easy
-    trials favour neither.
+    `leading` are columns of parameters. `paired_with` is a method of more trials. `paired_mean` is
+    that method's final mean, plus the mean difference to it in shared trials. Thus easy trials do
+    not favour a method.
     """
     compared = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
     places = [name for name in leading if name != ROUND]
@@ -175,8 +176,8 @@ def over_clients(
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The means are of final values of setting `token` in the first `trials` trials of `frame`, from
-    tidy_rows. Raise FedreproError (at `where`) if the method has no numbers of single clients.
+    `frame` has metrics as rows, `token` is a method with its parameters. Final values of the first
+    `trials` trials count. Without values of single clients, a FedreproError names `where`.
     """
     rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:
@@ -190,7 +191,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return csv rows with `paired_mean` as mean and the sd over clients as sd, where not empty."""
+    """Replace mean by `paired_mean` (then without sd), sd by that over clients, where not empty."""
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

@@ -33,7 +33,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that text is in `names()`; these fill {} in the error `sentence`."""
+    """Return a pydantic check that text is in `names()`, which fill {} in the error `sentence`."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -48,7 +48,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods of a figure and values of its swept parameters, to check if it can be drawn."""
+    """A figure that is checked before it is drawn: methods, and points (combined swept values)."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -103,8 +103,8 @@ class Drawing(Strict):
     ) -> Mapping[tuple[str, str], Sequence[float]]:
         """Return {(metric, split): a number per trial} that only this drawing needs; by default {}.
 
-        A subclass reads them from files next to a run's `metrics`: rows of `measure` that have the
-        text `setting`, in the first `trials` trials. Errors name `where`, an exhibit at one point.
+        A subclass reads them from files next to the files `metrics`: rows of method `measure` with
+        parameter values `setting`, of the first `trials` trials. Errors name the figure by `where`.
         """
         return {}
 
@@ -133,7 +133,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if a figure has no x axis: one swept parameter that varies, of numbers."""
+    """Yield a sentence if no single swept parameter with numbers as values can be the x axis."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -149,7 +149,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with parameters in `show`, which a curve cannot show."""
+    """Yield a sentence for each method with a result per parameter value: curves cannot show it."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -159,7 +159,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Yield a sentence for each parameter in a method's `show` whose values are not numbers."""
+    """Yield a sentence for each parameter of `measure` drawn value by value that is not numeric."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -167,7 +167,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if no method of a figure is ranked, as all are bounds (`reference`)."""
+    """Yield a sentence if all methods of a figure are references, such as pooled training."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 

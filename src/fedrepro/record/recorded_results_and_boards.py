@@ -173,8 +173,8 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    `version` is the leaderboard's name in `file`. `reports` must have one of its tables at `scale`
-    or more; the json lists missing ones. `out` is the beginning of the files' paths, by default
+    `version` is the leaderboard's name in `file`. `reports` must have at least one of its tables at
+    `scale`; the json lists missing ones. `out` is the beginning of the files' paths, by default
     `<reports>/<paper>/<version>`. Pictures leave out submitted methods that nobody has verified.
     """
     from fedrepro.drawings.leaderboard import pictures

@@ -114,7 +114,7 @@ class SettingResult:
 
     seconds: of server and clients; the method's `prepare` step counts for the first setting that
     needs it. server: the server's seconds, always with `prepare`. further: clients' messages, data
-    passes and seconds besides sending their models. cost: metrics of all, such as "bytes_up".
+    passes and seconds besides sending models. cost: metrics of the whole cost, such as "bytes_up".
     """
 
     made: MethodOutput
@@ -127,10 +127,9 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a method with its parameter values, `setting`, on the models of a trial; count its cost.
 
-    `costly` has these models, and does the work that several settings share. If the method's
-    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
-    model whose weights are NaN, as if it had diverged. FedreproError is raised if the method
-    returns another type than `MethodOutput`.
+    `costly` has these models, and shares preparation among settings. If the method's arithmetic
+    fails (a singular matrix, an overflow that numpy was set to raise), the result is a model whose
+    weights are NaN. FedreproError is raised unless the method returns a `MethodOutput`.
     """
     import torch
 
@@ -161,7 +160,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method's result `made` is None or fits its networks' shapes."""
+    """Raise FedreproError unless a method's `made` is None or models with tensors (m, *shape)."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
     listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
@@ -236,8 +235,8 @@ def numbers_of(
 ) -> list[Number]:
     """Return metrics of a method's result `made` on `splits`, and those in `cost`.
 
-    `draws` says how variational networks average over drawn weights. `epochs` (J,) of clients'
-    training, if not equal for all, are added as a metric if `made` has a model per client.
+    `draws` says how variational networks average over drawn weights. `epochs` (J,) of training, if
+    unequal, are added if `made` has a model per client. For None the one metric is `left_out`.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -312,7 +311,10 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A method's costly preparation, whose results (`made`) settings with equal values share."""
+    """A cache of a method's `prepare` step, run once per choice of the parameters that it takes.
+
+    made: {values of these parameters: ({"prepared": result}, clients' cost, server's seconds)}.
+    """
 
     clients: LocalModels
     info: ClientInfo

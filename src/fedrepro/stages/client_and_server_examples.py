@@ -43,7 +43,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` with only the fields that method `item` declares to need or `more` names."""
+    """Return `info` with only training, device, what method `item` needs, and fields `more`."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:

@@ -56,7 +56,7 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> None:
-    """Divide the data set in `data` by `spec` in each trial; write each part's rows to `out`."""
+    """Divide the data set in `data` by `spec` in each trial; write each client's rows to `out`."""
     prepared = load_prepared(data)
     population = population_of(parse_token("dataset", prepared.token), spec)
     table = build_partition(spec, prepared, trials, seed, population)

@@ -62,12 +62,12 @@ LEADS_ON = (
 
 
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
-    """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
+    """Draw the figure or table `key`, such as pfnm/figure-2a, from the metrics of runs in `plan`.
 
-    Files are .csv, the means; .choice.csv, the parameter values that were tried; .json, the inputs
-    and code that gave the results; .metrics.parquet, the metrics by trial; for some tables
-    .times.csv. A figure also has .svg and .png; a table has .html and .printed.csv (the paper's
-    numbers). Pictures are made from the text of the csv files, which have every number shown.
+    Files are `out_base` + .csv, the means; .choice.csv, the parameter values that were tried;
+    .json, the inputs and code that gave the results; .metrics.parquet, the metrics by trial; for
+    some tables .times.csv. A figure also has .svg and .png; a table has .html and .printed.csv (the
+    paper's numbers). Pictures are made from the csv files, so these have every number shown.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -120,7 +120,7 @@ def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
     """Redraw recorded figures and tables by the present code; return new files and warnings.
 
     FedreproError is raised if one of `keys` (paper/name) is not in `target`, or must be computed
-    again, because its record has other methods, points or trials than are configured.
+    again, because recorded methods, swept values or trials differ from the configured ones.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -186,7 +186,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge a paper's claims (`published`) by `exhibits` in `reports`; write verdicts to `out`."""
+    """Judge claims in `published` by `exhibits` (paper/name) in `reports`; write the csv `out`."""
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()

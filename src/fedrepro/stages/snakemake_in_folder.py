@@ -114,7 +114,7 @@ def compute(
                 if watch:
                     watch()
         except BaseException:
-            process.send_signal(signal.SIGINT)
+            _interrupt(process.pid)
             process.wait()
             raise
         output.seek(0)
@@ -128,3 +128,13 @@ def compute(
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return
     raise FedreproError(f"{targets[0]} was not made: {reason}")
+
+
+def _interrupt(process: int) -> None:
+    """Interrupt a process and its jobs, since Snakemake alone waits for jobs and drops results."""
+    import psutil  # Snakemake brings it
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in (*psutil.Process(process).children(recursive=True), psutil.Process(process)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(signal.SIGINT)

@@ -136,9 +136,9 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
     `key` is the leaderboard or one of its tables. The method is read from config/config.yaml, under
-    `also`. `by` is the author. Returns the folder's path, in reports/record, and
-    warnings on source code and run times. Raises FedreproError if the method is unknown, its file
-    changed since its runs, or a table is not computed completely.
+    `also`. `by` is the author. Returns the folder's path, in reports/record, and warnings on source
+    code and run times. Raises FedreproError if the method is unknown, its file changed since its
+    runs, or a table is not computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)

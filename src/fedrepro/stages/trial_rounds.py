@@ -159,7 +159,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics on `splits` and costs, after the last round; `kept` has final networks."""
+        """Return final metrics on `splits` and costs; the result's `kept` has final networks."""
 
 
 @dataclass(frozen=True)

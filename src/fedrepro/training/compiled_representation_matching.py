@@ -253,7 +253,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Copy (or `add`) a map's gradients from `room` to flat `to`; p and c: rows as in `begin`."""
+    """Copy (or `add`) from `room` to `to` the gradients of map `p` (of maps.table) on layer `c`."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -350,9 +350,9 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, room: MatchBuffers
 ) -> None:
-    """Backpropagate the gradient by a map's output, room.image; arguments are as in `lay_down`.
+    """Backpropagate a map's gradients from room.image to mine.extra (input), room.moved (kernel).
 
-    The gradient by the map's input is written to mine.extra, by its kernel added to room.moved.
+    `p` is its row of maps.table, `source` (array with its input, offset there, in mine.chosen).
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize

@@ -158,7 +158,7 @@ def affine(
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Zero units `hidden` (rows, m) whose integer in `drawn` is ≥ kept · 2³²; scale up others."""
+    """Apply dropout: zero `hidden` (rows, m) where `drawn` is ≥ kept · 2³², scale up the rest."""
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -254,7 +254,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute room.below = weight @ errorsᵀ, gradients by inputs; arguments are as in `affine`."""
+    """Compute a layer's gradient by inputs, room.below = weight @ errorsᵀ; `of`: (offset, n, m)."""
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),

@@ -140,9 +140,9 @@ def train_and_average(
 ) -> Averaged:
     """Train a model per task from `start`, and return sum_i weights[i] · (trained model of task i).
 
-    Arguments are those of `train`. Models that are not finite are left out, and the result has the
-    sum of the others' weights. Integer buffers, such as counters, are not averaged: the result
-    has their largest value times this sum.
+    `tasks` have each model's rows of `examples`. `terms` add to the loss and train `private`.
+    Models that are not finite are left out, and the result has the sum of the others' weights.
+    Integer buffers, such as counters, get their largest value times this sum.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -254,7 +254,7 @@ def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: b
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled code does the training: on "cpu", if it has all layers and terms.
+    """Return whether compiled code trains: on "cpu", if all layers and loss terms are compiled.
 
     If all layers are Bayesian, compiled code trains them on the CPU, whatever `device` is.
     """

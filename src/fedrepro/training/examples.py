@@ -55,7 +55,7 @@ class Examples:
         return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return a data set whose inputs are the outputs of `hidden`, `tensors` (1, *shape)."""
+        """Return a data set of outputs of network `hidden`, with weights `tensors` (1, *shape)."""
         import torch
 
         from fedrepro.networks.predict import loaded

@@ -60,7 +60,7 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset of moved weights from `flat`; `start`: received ones; all (A, size)."""
+        """Return by how much to move weights `flat`; `start`: received weights; all (A, size)."""
 
 
 def compiled_kind(term: object) -> str:

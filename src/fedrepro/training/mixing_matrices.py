@@ -65,7 +65,7 @@ def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterato
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Return the fewest steps along edges[i, j], i to j, from `start`: int64 (N,), -1 if none."""
+    """Return fewest steps to each node from `start` by edges[i, j], i to j: int64 (N,), or -1."""
     distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
     front, steps = np.zeros(len(edges), bool), 0
     front[start] = True

@@ -25,7 +25,7 @@ STEERING = re.compile(
 
 
 def facts() -> Iterator[tuple[str, str]]:
-    """Yield pairs (subject, statement) about this machine, such as ("cores", "8, 2 usable")."""
+    """Yield pairs (subject, statement) about this machine, such as ("cores", "2 usable")."""
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
     yield "machine", ", ".join(f"{name} {value}" for name, value in machine().items())
     features = [name for name in FEATURES if name in kernel_pinning.flags()]

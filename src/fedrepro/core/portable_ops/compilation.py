@@ -30,7 +30,7 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 
 def compiled_folder() -> Path:
-    """Return NUMBA_CACHE_DIR or a folder in the user's cache; raise RuntimeError with neither."""
+    """Return the folder of compiled code (NUMBA_CACHE_DIR, user's cache), or raise RuntimeError."""
     if numba_any.config.CACHE_DIR:
         return Path(numba_any.config.CACHE_DIR)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")

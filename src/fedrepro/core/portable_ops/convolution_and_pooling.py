@@ -240,8 +240,9 @@ class _Tile(Vectors):
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
     """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
 
-    Both are matrices (array, offset, row stride); the tile, of form `kind`, is at image's offset.
-    For part[0] ≤ m < part[1], the row at offset which[m] is added, times amounts[m].
+    Both are matrices (array, offset, row stride). The tile begins at image's offset; its `kind` is
+    1 to 10, vectors of one row, or 11 to 14, for 2 to 5 rows of one vector. For part[0] ≤ m <
+    part[1], the row at offset which[m] is added, times amounts[m].
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)

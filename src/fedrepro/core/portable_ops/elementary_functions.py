@@ -53,7 +53,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @overloaded
 def scaled(value: Any, scale: Any, inverse: Any) -> Function:
-    """Return by Numba types a function of (value, scale, 1/scale): value / scale, fast on uint8."""
+    """Return, for Numba types, a function of (value, scale, 1/scale) that gives value / scale."""
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:

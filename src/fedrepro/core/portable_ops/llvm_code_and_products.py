@@ -64,7 +64,7 @@ def inner(function: Function) -> Any:
 
 
 def overloaded(choose: Function) -> Function:
-    """Make a function for compiled code: it runs the one that choose(*argument types) returns."""
+    """Make a function, for compiled code, that runs what choose(*argument types) returns."""
 
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code

@@ -75,7 +75,7 @@ def hidden_layers(network: UnitArrays) -> int:
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
-    """Return each client's share of all examples of each class, (J, K); 1 / J where none are."""
+    """Return clients' shares of the examples of each class, (J, K); 1 / J for an absent class."""
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), 1.0 / len(counts))
@@ -95,7 +95,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    layers: the network's, lowest first. maps: which of them are dense on feature maps (C, H, W).
+    layers: lowest first. maps: whether each layer is fully connected to feature maps (C, H, W).
     """
 
     layers: tuple[LayerMatrix, ...]

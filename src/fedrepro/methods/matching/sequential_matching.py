@@ -293,8 +293,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    As in the authors' code the prior is that of hidden biases, and sigma2 that of the top one of
-    `depth` hidden layers. `shares` (J, K) are clients' shares of each class.
+    As in the authors' code, the prior is the one of hidden biases, and the noise has the variance
+    of the top of `depth` hidden layers. `shares` (J, K) are clients' shares of each class.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise

@@ -61,9 +61,11 @@ def fused_sets(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse J networks of one architecture into one of the same widths; see `fused` for arguments.
+    """Fuse J networks of one architecture into one of the same widths, by transport of their units.
 
-    Layers that a shortcut joins have the same units: one transport plan, by incoming weights.
+    Units of layers that a shortcut joins share one transport plan per network, by incoming weights.
+    At most `sweeps` iterations start with the units of network order[0], strongest first, then of
+    order[1], and so on. `share` (J,) averages weights, `towards` (J, K) weights to classes.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

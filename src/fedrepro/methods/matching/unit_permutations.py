@@ -55,7 +55,7 @@ class UnitSets:
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Return a weight array as a matrix with one row per hidden unit, (units, …)."""
+        """Return the weight array of `use` as a matrix with one row per hidden unit, (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
@@ -68,7 +68,8 @@ class UnitSets:
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting units of set `layer` made a network agree more with `model`.
 
-        A best assignment, as in `after`, can fail only if one array lists the set on two axes.
+        `before` and `after` are the network's arrays. If each of these lists the set on one axis
+        at most, a best assignment always makes them agree more.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -114,7 +115,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return, of each of the hidden `layers` of a plain network, the array axes of its units."""
+    """Return the array axes that list the units of each of `layers` successive hidden layers."""
     uses = (
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
     )

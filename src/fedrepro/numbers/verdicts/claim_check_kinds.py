@@ -145,13 +145,13 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the number to judge at each point of a figure or table, numbers[exhibit]."""
+        """Yield a number to judge for each combination of swept parameters in numbers[exhibit]."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield (number of `of`, numbers of `others`) by point; skip points without any other."""
+        """Yield (number of `of`, those of `others` at equal parameters) where `others` have any."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
@@ -224,7 +224,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return mean of `one` / mean of `other` at point `place` of `exhibit`, to compare with bounds.
+    """Return mean of `one` / mean of `other`, at parameters `place` of `exhibit`, to be judged.
 
     If r is this ratio, its value in a trial is r + (one - r * other) / mean of `other`.
     """
@@ -251,7 +251,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield each of `cells` minus the number of `others` at its place, trial by trial."""
+    """Yield each of `cells` minus numbers of `others` at equal parameters, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -329,7 +329,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round after which `of` is at most `within` below the final `reach`."""
+    """A check on the first round with method `of` at most `within` below `reach`'s final value."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

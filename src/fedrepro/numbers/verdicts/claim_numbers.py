@@ -94,7 +94,7 @@ class Numbers:
         return filter_cells(list(cells), where)
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return a method's values: {((column, value), …) of a point: {round: values by trial}}."""
+        """Return {(column, value) pairs of parameters: {round: the method's values by trial}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -162,7 +162,7 @@ def order(value: Any) -> tuple[float, str]:
 
 
 def cell_key_text(exhibit: str, place: CellKey) -> str:
-    """Write a figure's or table's name and a point as text: "figure-2a, J = 10"."""
+    """Write a figure's or table's name and swept parameters as text: "figure-2a, J = 10"."""
     parts = [
         str(value) if key == CASE else f"{WORDS.get(key, key)} = {comparable_text(value)}"
         for key, value in place.items()
@@ -174,8 +174,8 @@ def cell_key_text(exhibit: str, place: CellKey) -> str:
 class Statement:
     """A number that a check compares with bounds, with its interval at any confidence.
 
-    at: figure and point, in words. trials: how many. interval: a function of the confidence, as
-    0.95. parts: the contrasts whose mean the number is, or ().
+    at: figure and swept parameters, in words. trials: how many. interval: a function of the
+    confidence, as 0.95. parts: the contrasts (differences of best means) that it averages, or ().
     """
 
     at: str
@@ -185,7 +185,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the mean of contrasts `parts` as a number to judge, at the point `at` (in words)."""
+    """Return the mean of contrasts `parts` as a number to judge; `at` says in words where it is."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -195,8 +195,8 @@ def statement(
 ) -> Statement:
     """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    Both are numbers with their values by trial, at the point `place` of the figure `exhibit`. The
-    result is at least 0 if every rival is among the gains, and at most 0 the other way round.
+    Both are numbers with values by trial, at parameters `place` of the figure `exhibit`. The result
+    is at least 0 if every rival is among the gains, and at most 0 if every gain is a rival.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

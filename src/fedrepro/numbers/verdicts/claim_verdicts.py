@@ -57,9 +57,9 @@ class Rules(Strict):
 class Claim(Strict):
     """A sentence of a paper (`says`, in our words), and the checks that decide whether it holds.
 
-    reason: why the bounds are what they are. fixed: whether checks came before their numbers.
-    label: "exact" for a count, "identity" for what follows from how the method is defined, "ours"
-    for a sentence that names no outcome. readings: {meaning: checks}. untested: why no checks.
+    reason: why checks have these bounds. fixed: if they were set before or after results. label:
+    "exact" for a count, "identity" for what follows from how the method is defined, "ours" for a
+    sentence that names no outcome. readings: {meaning: its checks}. untested: why it has no checks.
     """
 
     id: str
@@ -110,7 +110,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Add to checks with a key `shows` the bounds of that name in `rules`; errors name `where`."""
+    """Add bounds from the key `rules` to checks that name them by `shows`; errors name `where`."""
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -145,7 +145,7 @@ class Judged:
     """A check of a claim with its verdict.
 
     missing: what figures or tables lack, in words. deciding: the number whose interval decides, if
-    any. points: how many were judged. levels: the confidence to confirm, and that to refute.
+    any. points: how many numbers were judged. levels: confidences to confirm and to refute.
     """
 
     check: Check
@@ -267,7 +267,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] is within all bounds; if least > most, whether a part is."""
+    """Return whether [least, most] is within all bounds; if least > most, whether part of it is."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -275,10 +275,11 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
 def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
-    `points` is the rule. "some": one must hold, or all be refuted. "most": more than half must
-    hold, or half be refuted. By other rules equal verdicts stay, "stand-in only" aside. "readings",
-    meanings of a claim, are "depends" if one holds and one is refuted. Else a part not run gives
-    "incomplete"; else, except in readings, one refuted is enough. All else is "undecided".
+    `points` is the rule. "some" holds if one holds, and is refuted if all are. "most" holds if more
+    than half hold, and is refuted if half are. Other rules return the verdict if all agree, apart
+    from "stand-in only". Meanings of a claim, "readings", give "depends" if one holds and one is
+    refuted. Otherwise one incomplete or not run gives "incomplete". Otherwise one refuted gives
+    "refuted", except in readings. Everything else is "undecided".
     """
     every = list(verdicts)
     if points in ("some", "most"):

@@ -55,10 +55,10 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
-    cell: {column: value} to locate the number. where: file and line, for errors. apart: a word of
-    APART and ": reason", if it is not counted with other values. set_up: "figure, column=value:
-    reason" if the paper omits a parameter: the figure that varies it, and our number's point there.
-    source: where it was read, of SOURCES or "".
+    cell: {column: value} to locate the number. where: file and line, for errors. apart: why it is
+    not counted with other values, as "calibrated: reason", or "". set_up: "figure, column=value:
+    reason" if the paper omits a parameter: the figure that varies it, and where our number is
+    in it. source: where it was read, as "paper's text", or "".
     """
 
     exhibit: str
@@ -78,7 +78,7 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read a published.csv, [] without a file; raise FedreproError for a row with a mistake."""
+    """Read numbers that a paper printed, [] without a file; raise FedreproError for a mistake."""
     if not path.exists():
         return []
     names, lines = csv_lines(path)
@@ -139,7 +139,7 @@ def check_of(apart: str) -> tuple[str, int] | None:
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """Parse "case=mnist, clients=5" as {column: value}; an error names its place, `where`."""
+    """Parse `text`, as "case=mnist, clients=5", into {column: value}; errors name `where`."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -197,7 +197,7 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    `numbers` is our csv. `stand_ins` maps a data set's token to why it replaces the paper's, or "".
+    `numbers` is our csv. `stand_ins` is {data set as text: why it replaces the paper's, or ""}.
     """
     own = (value for value in values if value.exhibit == exhibit.name)
     rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
@@ -372,7 +372,7 @@ def require_printed(plan: Plan, paper: str) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Raise FedreproError if a value's table is unknown, or lacks its method without a note."""
+    """Raise FedreproError if a value has an unknown table, or a method not in it and no note."""
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:

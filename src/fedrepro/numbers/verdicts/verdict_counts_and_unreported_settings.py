@@ -48,7 +48,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (status in FOUR, as "judged"; verdict or why counted apart) of a printed.csv row."""
+    """Return (status, as "judged"; verdict, or why it counts separately) of a printed.csv row."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -96,8 +96,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     """Count a paper's printed values and its claims; return {name of the count: number}.
 
-    Counted are printed values, in all and by status in FOUR, as "judged" (twice if printed twice),
-    claims that a run can test, and decided claims. `rows` are those of printed.csv.
+    Printed values (`rows`) are counted in all and by status, as "judged", twice if printed twice.
+    `claims`, each the rows of its checks, are counted if a run can test them, and if decided.
     """
     here = (row for row in rows if not row["note"].startswith(printed.ELSEWHERE))
     counts = Counter(standing(row)[0] for row in here)
@@ -116,7 +116,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Claims) -> list[str]:
-    """Return sentences on how many claims (each the rows of its checks) hold, are refuted, …."""
+    """Return sentences that count claims (each the rows of its checks) by verdict."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -153,11 +153,11 @@ def resolve(
 ) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference. The
-    verdict is "another set-up" if some value of it, in the figure that `set_up` names, moves our
-    number towards print by more than the difference, and keeps other methods near print. A number
-    in a sentence gets value and verdict of a check in `claims`. `exhibits` returns the csv of a
-    figure or table by its name, None if not computed; `rows` are all of the printed table.
+    "Set-up open" means that an unreported parameter may explain the difference. A figure named in
+    `row` varies it. The verdict is "another set-up" if a value there moves our number towards print
+    by more than the difference, and keeps other methods near print. A number in a sentence gets
+    value and verdict of a check in `claims`. `exhibits` returns the csv of a figure or table by its
+    name, None if not computed; `rows` are all rows of the printed table.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
@@ -212,11 +212,11 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far each value of an unknown setting moves our number towards the printed one.
+    """Return how far values of an unreported parameter move our number towards the printed one.
 
-    `set_up` names the figure that varies the setting, and our number's point there. Moves are from
-    the value that gives our number, or else from the first; a target that was not reached counts as
-    the rounds that were run. [] if fewer than two values of the setting have a number.
+    `set_up` names the figure that varies the parameter, and where our number is in it. Moves start
+    from the value that gives our number, or else from the first. A target that was not reached
+    counts as the rounds that were run. [] if fewer than two values of the parameter have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

@@ -27,7 +27,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return partition `name` with `parameters`; its clients hold 5,000 validation examples."""
+    """Return partition `name` with `parameters`; clients have 5,000 validation examples in all."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -41,7 +41,7 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`, tuned by validation on lists, as lr=[1, 2], or its settings="grid"."""
+    """Return method `name`; validation selects from lists (lr=[1, 2]) or its settings="grid"."""
     return component(name, label, **settings, choose=BEST)
 
 
@@ -154,14 +154,14 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of scenarios `cases` with keys of `on`; `images`, `kind` are for its title."""
+    """Return a table of scenarios `cases`, based on tables `on`; its title has `images`, `kind`."""
     return exhibit(*on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of FedFisher's experiments, of five clients, with the keys of tables `on`.
+    """Return a table of FedFisher's experiment with five clients, based on the tables `on`.
 
-    `point`, as "MNIST, 0.1", ends its title; its scenario `case` has Dirichlet shares by `alpha`.
+    `point`, as "MNIST, 0.1", ends its title. `case` names its scenario, Dirichlet with `alpha`.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
@@ -316,7 +316,7 @@ IN_ROUNDS: Grids = {
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; each with a label in `grids` tries all combinations of the values there."""
+    """Return `methods`; each in `grids`, {label: {parameter: values}}, tries all combinations."""
     changed = list(methods)
     for at, method in enumerate(methods):
         if grid := grids.get(method.get("label", "")):

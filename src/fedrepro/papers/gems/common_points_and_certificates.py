@@ -91,7 +91,7 @@ class Certificate(NamedTuple):
 
     meet: None if unproven. point: (d,), whose largest distance from a centre, in radii, is least;
     it is in all spaces if they meet. largest, smallest: bounds on t, the factor on radii with which
-    the spaces just meet. weights: x, (K,), whose g(x) proves the lower bound.
+    the spaces just meet. weights: x, (K,), one for each space, which prove the bound `smallest`.
     """
 
     meet: bool | None
@@ -102,11 +102,11 @@ class Certificate(NamedTuple):
 
 
 def certified(spaces: Spaces) -> Certificate:
-    """Prove whether K spaces have a common point, and find the deepest point.
+    """Prove whether K spaces have a common point; find the point nearest to all centres, in radii.
 
-    If a space has radius 0, only its centre can be the common point. Else Newton's method finds
-    weights x of spaces, of sum 1, that maximise g(x), a lower bound on t² (see `Certificate`), plus
-    tau sum_k log x_k, for ever smaller tau, until t² is known to about GAP = 1e-10.
+    If a space has radius 0, only its centre can be the common point. Else spaces just meet if their
+    radii are multiplied by some t. Newton's method finds weights x, of sum 1. They maximise a lower
+    bound on t² plus tau sum_k log x_k, for ever smaller tau, until t² is known to about 1e-10.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():

@@ -50,7 +50,7 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
-    """Draw `points` weight moves of length 1; return pre-activations' changes, (points, n)."""
+    """Draw `points` weight changes of length 1; return how pre-activations change, (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ with_ones(layer.inputs).T)
@@ -83,11 +83,12 @@ class Units:
 def sets_of(
     members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints, grouping: str
 ) -> list[list[int]]:
-    """Form sets of units of a cluster, `members`, whose balls intersect in pairs: `meet` (N, N).
+    """Form sets of the units `members` of a cluster, such that balls of a set intersect in pairs.
 
-    A set starts with the first unit that is left, and each unit is added that meets all in the set.
-    With `grouping` "greedy" one set is formed and others stay alone, as in the authors' code; with
-    "tuples" sets are of different clients' units (`owners`). Source: GEMS, section 3.2, step 3.
+    `meet` (N, N) says which balls intersect. A set starts with the first unit left, and takes each
+    unit whose ball meets all balls in it. With `grouping` "greedy" the units outside of the first
+    set stay single, as in the authors' code. With "tuples" there are more sets, each with at most
+    one unit of a client (`owners`, (N,)). Source: GEMS, section 3.2, step 3.
     """
     left, sets = list(members), list[list[int]]()
     tuples = grouping == "tuples"
@@ -187,8 +188,8 @@ class LayerSpaces:
 class Merging:
     """The settings by which units of a layer are merged, within each of `clusters` clusters.
 
-    epsilon: how far a unit's outputs may change in its ball. grouping: see `sets_of`. search: how a
-    point in all balls is found.
+    epsilon: how far a unit's outputs may change in its ball. grouping: "tuples" if merged units are
+    of different clients, else "greedy". search: how a point in all balls is found.
     """
 
     epsilon: float
@@ -199,8 +200,8 @@ class Merging:
     def joined(self, balls: Spaces) -> Array | None:
         """Find a point (d,) in all `balls`, a unit to replace several; None if there is none.
 
-        With search.as_published it is the end of a descent, in all balls or not. For search.point
-        "descent" it is this end if in all balls; in all other cases the deepest point.
+        If search.as_published, the point is where gradient descent ends, in all balls or not. If
+        search.point is "descent", it is that end if in all balls. Else it is the deepest in them.
         """
         if self.search.as_published or self.search.point == "descent":
             point, _ = self.search.descend(balls)
@@ -210,10 +211,10 @@ class Merging:
         return proof.point if proof.meet else None
 
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
-        """Put one unit in the place of units whose balls meet, at a common point if one is found.
+        """Replace units whose balls meet by one unit, at a common point of the balls.
 
-        `radii` (N,) are the balls' radii; units without a common point stay. Units of no
-        cluster (`clusters`: indices of units) are left out.
+        `radii` (N,) are the balls' radii, `clusters` indices of units. Units without a common point
+        stay, and units in no cluster are left out.
         """
         meet = units.distances <= radii[:, None] + radii
         parts: list[Array] = []
@@ -253,10 +254,10 @@ def common_layers(
 ) -> CommonLayers:
     """Merge the clients' `depth` hidden layers one by one from the `lowest`.
 
-    `trained` maps (the merged layers' tensors, number of the top one) to the layers above, which
-    clients train: (J, *shape), from weight0 on. `instead`, for controls, maps (clients' units,
-    merged layer) to its replacement. Source: GEMS, section 3.2, steps 2 to 4. Raises FedreproError
-    if clusters exceed units, or search.as_published drops the only cluster.
+    `trained` has clients train the layers above: it maps (the merged layers' tensors, number of the
+    top merged layer) to these layers, (J, *shape), from weight0 on. `instead`, for controls, maps
+    (clients' units, merged layer) to a replacement. Source: GEMS, section 3.2, steps 2 to 4. Raises
+    FedreproError if clusters exceed units, or search.as_published drops the only cluster.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]

@@ -59,7 +59,7 @@ class Bisection(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """A radius; empty: not good enough even at 0; capped: good enough at all radii tested."""
+    """A space's radius; empty: even its centre is not good enough; capped: all tested radii are."""
 
     value: float
     empty: bool = False
@@ -86,7 +86,7 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """The least and most distance at which each of n examples is right, in p directions: (n, p)."""
+    """Least and most move with which a model predicts n examples right, in p directions: (n, p)."""
 
     least: Floats
     most: Floats
@@ -101,7 +101,7 @@ class RightWithin(NamedTuple):
 class Softmax:
     """A client's softmax model, its space's `centre` (D + 1, K), and examples to evaluate it on.
 
-    inputs: (n, D). labels: int64 (n,). shape: relative radii of an ellipsoid, (D + 1, K), or BALL.
+    inputs: (n, D). labels: int64 (n,). shape: relative radii, (D + 1, K), or (1, 1) of a ball.
     """
 
     inputs: Floats
@@ -123,16 +123,16 @@ class Softmax:
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int) -> RightWithin:
-        """Draw `points` random directions; find between which distances examples are right."""
+        """Draw `points` directions; find between which distances examples are predicted right."""
         parts = self.blocks(rng, points, points)
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Draw `points` directions; yield `right_within` of at most `most` at a time.
+        """Draw `points` directions, at most `most` at once; yield ranges where examples are right.
 
-        Directions are shape * g / |g| with g standard normal. At distance R an example of class y
-        is right if z_k + R d_k <= z_y + R d_y for all classes k, where z are the logits and d is
-        what a step of length 1 adds to them. Source: GEMS, Algorithm 2, line 6, and appendix A.
+        Directions are shape * g / |g| with g standard normal. A step of length 1 adds d to the
+        logits z. At distance R an example of class y is right if z_k + R d_k <= z_y + R d_y for all
+        classes k. Source: GEMS, Algorithm 2, line 6, and appendix A.
         """
         rows, classes = self.centre.shape
         block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
@@ -160,8 +160,8 @@ class Softmax:
     def proven_radius(self, accuracy: float) -> float:
         """Compute a radius within which every model provably has this `accuracy`.
 
-        A move of length R changes the gap between two logits by at most R |x|, x in the radii of
-        both classes. The result is the largest R at which enough examples are sure to stay right.
+        A move of length R changes the gap of two logits by at most R |x|, x being inputs times both
+        classes' relative radii. The result is the largest R at which enough examples stay right.
         """
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
         moved = self.with_ones.astype(np.float64) ** 2 @ shape**2  # of each logit: (n, K)
@@ -201,8 +201,9 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
 class Intersecting:
     """The search for a common point of the clients' spaces.
 
-    kind: "ball" or "ellipsoid". point: where a "descent" ends, or the "deepest" (see `certified`).
-    as_published: repeat mistakes of the authors' code. delta: least radius of an ellipsoid.
+    kind: "ball" or "ellipsoid". point: where a "descent" ends, or the "deepest", whose largest
+    distance from a centre, in radii, is least. as_published: repeat mistakes of the authors' code.
+    delta: least radius of an ellipsoid.
     """
 
     kind: str
@@ -247,7 +248,7 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find for each client, along directions drawn once, where its examples are right."""
+        """Find at which distances each client's examples are right, in directions drawn once."""
         return [
             model.right_within(rng.stream(DIRECTIONS), self.search.points)
             for model, rng in zip(self.models, self.rngs, strict=True)

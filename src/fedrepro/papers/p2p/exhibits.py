@@ -242,7 +242,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return scenarios: `of` is {graph: {nodes: (rounds, measured every)}}; all have `others`."""
+    """Return scenarios for `of`, {graph: {nodes: (rounds, evaluation interval)}}, with `others`."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{shape.replace('_', ' ')}, {nodes} nodes",
@@ -257,7 +257,7 @@ def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel of `metric` on examples `split` by number of nodes; log axes `logs`: "xy"."""
+    """Return a panel of `metric` on `split` by number of nodes; `logs` are log axes, as "xy"."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

@@ -67,7 +67,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim: spread of means over `over`, less the largest over a column in `than`."""
+    """A check of a claim: how much more means vary with column `over` than with any of `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -95,7 +95,7 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """A check of a claim: Pearson's correlation of two methods' means over an exhibit's points."""
+    """A check of a claim: correlation of two methods' means over scenarios and swept parameters."""
 
     compared = ("with_method",)
     form: Literal["correlation"]

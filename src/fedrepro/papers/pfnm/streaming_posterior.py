@@ -47,7 +47,7 @@ class Posterior:
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """Return the prior by `variances`, a posterior without atoms, for the shapes of `networks`."""
+    """Return the prior by `variances`, a posterior without units, for networks like `networks`."""
     precision = np.full(len(networks[0][-1]), 1.0 / variances.sigma02)
     layers = []
     for towards in [0] * (hidden_layers(networks[0]) - 1) + [len(precision)]:  # classes
@@ -67,7 +67,7 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[Matching, ...]]:
-    """Match the clients' networks of one more step to the atoms of earlier steps, and each other.
+    """Match the clients' networks of a new step to earlier global units (atoms), and each other.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
     K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J), for
@@ -101,7 +101,7 @@ def update(
 
 
 def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
-    """Draw the atoms from which a client starts a layer's `width` units, all but `fresh` new ones.
+    """Draw the global units (atoms) with which a client starts `width` units, `fresh` of them new.
 
     Chances are proportional to `members`, in how many steps the client had each atom; if these are
     too few, all are taken. Returns indices, ascending. Source: PFNM, supplement 4.2.
@@ -123,9 +123,9 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return the weights from which `client` trains in its next step: atoms plus noise.
+    """Return the weights from which `client` trains in its next step: global units plus noise.
 
-    A hidden layer has first atoms drawn by `subsample`, then at least `fresh` units at the prior's
+    A hidden layer has first global units drawn at random, then at least `fresh` at the prior's
     mean. Normal noise (`noise_sd`) is on all but the output bias. Source: PFNM, supplement 4.2.
     """
     network = posterior.network

@@ -42,12 +42,12 @@ ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, 
 
 
 def server_holds(examples: int, cases: Cases) -> ExhibitData:
-    """Return changes to `cases` of an exhibit: the server validates with `examples` in each."""
+    """Return changes that give the server `examples` validation examples, in scenarios `cases`."""
     return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
 def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return {scale: changes} to generated images; in `one_class` the server validates with 100."""
+    """Return {scale: keys} for generated images; scenarios `one_class` have 100 for validation."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}

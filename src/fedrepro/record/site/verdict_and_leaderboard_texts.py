@@ -112,7 +112,7 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 
 def printed_cells(row: Row) -> list[str]:
-    """Return texts of a row of printed.csv: its place, method, metric, the paper's value, ours."""
+    """Return texts of a printed.csv row: parameters, method, metric, the paper's value, ours."""
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
@@ -277,7 +277,7 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what is drawn again (trials, scenarios) for the intervals of leaderboard `rows`.
+    """Write what is resampled (trials, scenarios) for the intervals of leaderboard `rows`.
 
     Other tests, such as Wilcoxon's, are named if their best groups differ from the leaderboard's.
     """

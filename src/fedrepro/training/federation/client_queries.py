@@ -49,7 +49,7 @@ def size_of(answer: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and loss of m models on n clients' data, float64 (m, n); NaN where data are none."""
+    """Accuracy and loss of m models on n clients, float64 (m, n); NaN for clients without data."""
 
     accuracy: np.ndarray
     loss: np.ndarray

@@ -195,9 +195,9 @@ class Clients:
         The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
         ReLU; `hidden` are units of new hidden layers, below the new output layer. `how` (epochs,
         lr, patience) replaces settings, and `weight_sd`, if given, is the deviation of normal
-        initial weights; images are not augmented, `patience` is 0 by default. Needs are as in
-        `train`. The body is sent to clients, trained layers are sent back: float32 (J, *shape),
-        weight0 and so on, NaN where training diverged. Source: GEMS, section 3.2, step 4.
+        initial weights; images are not augmented, `patience` is 0 by default. A method must declare
+        the need "rounds" or "client_training". Clients get the body and send new layers, weight0
+        and so on: float32 (J, *shape), NaN where diverged. Source: GEMS, section 3.2, step 4.
         """
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
@@ -218,8 +218,8 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
-        `weights` (1, *shape) are shared; clients must have equally many examples, and the network
-        no dropout. NaN if the loss is not finite. Needs are those of `train`.
+        `weights` (1, *shape) are shared; clients must have equally many examples, the network no
+        dropout. NaN if a loss is not finite. Methods must declare "rounds" or "client_training".
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)

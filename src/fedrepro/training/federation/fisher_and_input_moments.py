@@ -41,7 +41,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Return {layer in `wanted`: sum over examples of a aᵀ (D, D), averaged over positions}."""
+        """Return {layer: sum over examples, mean over positions, of a aᵀ (D, D), a: its inputs}."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}
@@ -65,9 +65,9 @@ class BodyMoments(CompiledBody):
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return a matrix for each convolution.
 
-        `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label y. A matrix
-        (channels, channels) is the sum of g gᵀ over labels, examples and positions. With `squares`
-        it is (inputs, channels): squared gradients by weights, summed over labels and examples.
+        `errors` are gradients (n, C · H · W) by the `outputs`, an array for each label. A matrix
+        (channels, channels) is the sum of g gᵀ over labels, examples and positions, for gradients g
+        by its output. With `squares` it sums squared gradients by its weights (inputs, channels).
         """
         from fedrepro.networks.compiled_convolutions import add_errors  # which loads Numba
 
@@ -168,11 +168,11 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute each layer's second moment of inputs: the mean of a aᵀ over examples and positions.
+    """Compute each layer's mean of a aᵀ over examples and positions, a: its inputs (D,).
 
     Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
-    all; tensors of layers above these are not needed. With `only`, a layer that a module calls
-    several times is seen at its first call.
+    all; tensors of layers above these are not needed. With `only`, a module stops when it has
+    called each of these layers, so that later calls do not count.
     """
     import torch
 
@@ -222,11 +222,11 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A, under the layer's key, is that of `input_moments`; G, under `errors_of(key)`, the mean over
-    examples of g gᵀ summed over positions, g = d log p(y) / d output: float32, symmetric. `labels`:
-    "model" averages over y by the model's probabilities, "data" takes the true y. Source: Martens
-    and Grosse, 2015; for convolutions Grosse and Martens, 2016, up to a factor that moves between A
-    and G.
+    A, under the layer's key, is the mean of a aᵀ over examples and positions, a: inputs. G, under
+    `errors_of(key)`, is the mean over examples of g gᵀ summed over positions, g = d log p(y) / d
+    output; both are float32, symmetric. `labels`: "model" averages over y by the model's
+    probabilities, "data" takes the true y. Source: Martens and Grosse, 2015; for convolutions
+    Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -253,8 +253,9 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k, in linear and convolutional layers, averages (d log p(y | x) / d w_k)² over examples and
-    `labels` y, as in `kronecker_factors`. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    F_k, in linear and convolutional layers, averages (d log p(y | x) / d w_k)² over examples, and
+    over y by the model's probabilities; `labels` "data" takes the true y. Source: Matena and
+    Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)

@@ -26,12 +26,12 @@ BY_IMAGES = exhibit(
 
 
 def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
-    """Return `gems`, average, local, with `end` after labels and `changes`, such as tune."""
+    """Return methods: `gems`, average, local models; `end` ends labels, `changes` are more keys."""
     return [with_changes(one, one["label"] + end, **changes) for one in (gems, t.AVERAGED, t.LOCAL)]
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return `gems`, average, local tuned in `layers`; local, Raw in all layers at lr 0.001."""
+    """Return `gems`, average, local tuned in `layers`; two controls in all layers at lr 0.001."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)

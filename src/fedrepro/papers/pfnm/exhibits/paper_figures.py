@@ -168,7 +168,7 @@ OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units along `key`, and of their share of all clients' units."""
+    """Return a drawing of hidden units, and their share of clients' units, by parameter `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -197,7 +197,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD, a minibatch a round, with keys as rounds=400, and one-shot methods."""
+    """Return downpour SGD of one minibatch a round, with keys `rounds`, and one-shot methods."""
     by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
@@ -268,7 +268,7 @@ exhibits["s-figure-3b"] = exhibit(
 
 
 def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> list[Entry]:
-    """Return PFNM with every combination of values, all of them shown."""
+    """Return PFNM with every combination of values, whose results all appear in the figure."""
     grid = {"sigma2": sigma2, "sigma02": sigma02, "gamma0": gamma0}
     return [component("pfnm", "PFNM", show=list(grid), **grid)]
 
