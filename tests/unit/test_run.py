@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -204,15 +206,28 @@ def boom(clients, info, *, rng):
 
 
 @pytest.mark.workflow
-def test_a_run_whose_method_fails_says_so_and_exits_by_1(tmp_path, monkeypatch, capsys):
+def test_a_run_says_which_method_failed_or_diverged_and_exits_by_1(tmp_path, monkeypatch, capsys):
     (tmp_path / "boom.py").write_text(BOOM)
     monkeypatch.setenv(component_files.NAMED, str(tmp_path / "boom.py"))
     monkeypatch.chdir(tmp_path)
-    words = "--data digits --clients 2 --epochs 1 --trials 1"
-    assert main(["run", "boom", *words.split()]) == 1
+    words = "--data digits --clients 2 --epochs 1 --rounds 2 --trials 1 fedavg.lr=1e30"
+    assert main(["run", "boom,fedavg", *words.split()]) == 1
     said = capsys.readouterr()
     assert re.search(r"Boom +│ failed +│", said.out)
     assert "ValueError: no such model" in said.err
+    assert "FedAvg: 4 of the clients' updates were not finite numbers" in said.err
+    assert f"again: FEDREPRO_COMPONENTS={tmp_path}/boom.py fedrepro run boom,fedavg" in said.out
+
+
+def test_an_interrupt_ends_jobs_too():
+    """It may reach `fedrepro` alone; a shell waits for its command before it ends."""
+    code = "import time; print('began', flush=True); time.sleep(60)"
+    command = ["sh", "-c", f'{sys.executable} -c "{code}"; echo ended']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "began\n"
+        snakemake_in_folder._interrupt(process.pid)
+        assert "ended" not in process.communicate(timeout=20)[0]
+    assert process.returncode != 0
 
 
 def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):

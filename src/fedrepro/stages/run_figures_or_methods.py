@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
-from fedrepro.numbers.tables_and_selection import csv_text
+from fedrepro.numbers.tables_and_selection import csv_text, read_metrics
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config_files import (
     ExhibitFile,
@@ -190,7 +191,10 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
             setting = next(s for s in measure.settings if s.token == row["setting"])
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
-            paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
+            files = plan.run_files(run, trials)
+            if math.isfinite(row["mean"]):  # files of a method that failed are deleted
+                _warn_of_lost_updates(measure.label, files, run.rows_of(setting))
+            paths = [Path(file).with_name(TIMINGS) for file in files]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
             blocks = plan.blocks(trials, run)
             trained: list[Path] = []  # seconds of local training
@@ -201,6 +205,15 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
             cells += [sum(sent) / 1e6 if sent else math.nan, float(np.mean(own)) + seconds]
             yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
+
+
+def _warn_of_lost_updates(label: str, files: Sequence[str], setting: str) -> None:
+    """Warn if clients' updates in the metrics `files` diverged, of the rows with text `setting`."""
+    rows = read_metrics(files)[0].to_pandas()
+    rows = rows[(rows["metric"] == "updates_rejected") & (rows["setting"] == setting)]
+    if lost := int(rows.groupby("trial")["value"].max().sum()):
+        said = f"{lost} of the clients' updates were not finite numbers and are left out"
+        warnings.warn(f"{label}: {said}; a smaller lr may help", stacklevel=5)
 
 
 def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> Callable[[], None]:

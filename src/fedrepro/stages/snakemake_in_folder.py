@@ -134,7 +134,7 @@ def _interrupt(process: int) -> None:
     """Interrupt a process and its jobs, since Snakemake alone waits for jobs and drops results."""
     import psutil  # Snakemake brings it
 
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for one in (*psutil.Process(process).children(recursive=True), psutil.Process(process)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.send_signal(signal.SIGINT)
+    first = psutil.Process(process)
+    for one in (first, *first.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGINT)
