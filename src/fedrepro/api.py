@@ -178,13 +178,13 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Report:
-    """The measurements of one round.
+    """The measurements of one communication round, returned by a method's `round`.
 
-    metrics: a number by name of metric, of METRICS or declared by the method. clients: a number per
-    client by name of metric, arrays (J,); NaN for absent clients. traffic: number and bytes of the
-    round's messages; by default one model to and one from every client that trained, or one network
-    along each edge of a graph. exchanges: how often the server sent to clients and got answers in
-    the round; on a graph, how often nodes sent to neighbours.
+    metrics: a number by name of metric: a common metric, or one declared by the method. clients: a
+    number per client by name of metric, arrays (J,); NaN for clients without the number. traffic:
+    number and bytes of the round's messages; by default one model to and from every client that
+    trained, or one network along each edge of a graph. exchanges: how often the server sent to
+    clients and got answers in the round; on a graph, how often nodes sent to neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -203,13 +203,13 @@ class GlobalModel:
         model: the architecture, by its name and parameters.
         tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
         weights: each network's weight by class, (m, K), columns sum to one; None if m is 1.
-        diagnostics: a number by name of metric, of METRICS or declared by the method.
+        diagnostics: {metric: number}, for common metrics or those that the method declares.
         traffic: number and bytes of a one-shot method's messages; by default the clients' models,
-            and all that the method sent and got through `ClientInfo.clients`.
+            and all that the method exchanged with clients through `ClientInfo.clients`.
         exchanges: how often clients sent to the server; by default counted from these messages.
-        layers: names of layers in the clients' state dicts, if known.
-        ties: if given, each network votes for the class that it predicts, with its weight for that
-            class, and this random key draws among classes with equal votes.
+        layers: names of layers in the clients' PyTorch state dicts, if known.
+        ties: a random key, if networks vote. Each network votes for the class that it predicts, by
+            its weight for that class, and the key draws among classes with equal votes.
         gate: if given, a dense network from all m * K logits to K: weight0 (m * K, …), bias0, ….
         widths: numbers of hidden units of each network, if networks differ in them.
         unseen: for each client the positions, int64, of validation examples that the method did not

@@ -190,8 +190,11 @@ def test_statistics_are_measured_again_on_the_data_that_there_are(given):
 
 
 def test_statistics_and_norms_stay_with_each_client(given):
-    each, made = merged(given, "average"), worked_by("average", given, "local").made
+    each, done = merged(given, "average"), worked_by("average", given, "local")
+    made, kept = done.made, sum(given.models.tensors[name].size for name in NETWORK.norms)
     assert len(made) == CLIENTS
+    sent = {number.metric: number.value for number in done.cost}["bytes_up"]
+    assert sent == 4 * (given.models.numbers - kept) < 4 * given.models.numbers
     for j, model in enumerate(made):
         for name, value in model.tensors.items():
             own = given.models.tensors[name][j] if "norm" in name or "shortcut.1" in name else None
@@ -356,8 +359,13 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
     assert "ReLU" not in "".join(capsys.readouterr())  # which is said of layers without a network
     assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2
     assert "makes a network for each client, and not one of all" in capsys.readouterr().err
-    assert main(["combine", "all", *files, "--evaluate", "data.npz"]) == 0
+    assert main(["combine", "all", *files, "--evaluate", "data.npz", "--out", "all"]) == 0
+    both = [f"all/{name}.pt" for name in ("majority", "average")]  # the first has a layer alone
+    assert main(["evaluate", *both, "--data", "data.npz", *word]) == 0
+    Path("own.py").write_text(READS.replace("READS", ""))
+    of_class = "0.pt has no '1.weight' of shape (3, 64): a file must hold what 'own_cnn' (Cnn of"
     for wrong, told in (
+        ("own.py:Cnn", f"{of_class} own.py) saves"),
         ("nets.py:Nat", "did you mean 'Net'"),
         ("nets.py:made", "unknown class 'made' in nets.py: known are Net, Odd"),
         ("nets.py:Odd", "Odd takes 'thing', whose value is unknown"),
@@ -366,6 +374,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         given = ["0.pt", "--model", wrong, "--shape", "1,8,8", "--out", "a.pt"]
         assert main(["combine", "average", *given]) == 2
         assert told in capsys.readouterr().err
+        assert not Path("a.pt").exists()
         component_files.set_files(())
 
 

@@ -141,6 +141,8 @@ def test_the_lines_that_the_readme_shows_are_printed(page):
     printed = [re.split(r" {2,}", line.strip()) for line in page[1].splitlines()]
     assert len(shown) > 3
     assert all(any(row[: len(line)] == line for row in printed) for line in shown)
+    labels = {row[0] for row in printed}  # variants of a method are told apart
+    assert {"PFNM (pfnm)", "PFNM (pfnm_sized)", "OT fusion"} <= labels
 
 
 def test_costs_are_those_of_what_was_sent_and_what_cannot_be_applied_says_why(page):
@@ -175,6 +177,9 @@ def test_models_that_it_writes_are_those_of_the_table(here):
     for name in ("average", "uniform_ensemble"):
         share = 100 * float(table.loc[name, "accuracy"])
         assert found[f"combined/{name}.pt"][0] == pytest.approx(share, abs=0.006)
+    one = ["combine", "fens+rounds~5", "client0.pt", "--validation", "validation.npz", "--out"]
+    assert said_by([*one, "one.pt"])[0] == 0  # which has a gate although it has one network
+    assert "│ 2,630   │" in said_by(["evaluate", "one.pt", "--data", "test.npz"])[1]
     plain = perceptron(64, 32, 10)
     plain.load_state_dict(torch.load("client0.pt", weights_only=True))
     data = np.load("test.npz")

@@ -28,14 +28,7 @@ FOREVER = 1e7
 COMPUTING = ("prepare", "partition", *STAGES)
 MODULES = {"prepare": "data", "partition": "data"}
 MODULES |= dict.fromkeys(("federate", "peer"), "federate_and_peer")
-DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    # stage -> a module of `stages`, its function, and the keys of its arguments in order
-    "download": ("data", "download", ("dataset", "file", "mirror", "out")),
-    "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
-    "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
-    "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
-    "site": ("figures_and_pages", "draw_site", ("scale", "reports", "out", "exhibits")),
-}
+DRAWING = ("download", "exhibit", "claims", "board", "site")
 
 
 def run_job(argv: Sequence[str]) -> int:
@@ -137,16 +130,21 @@ def compute(job: Any, device: str) -> None:
         module.run(job, *([] if job.stage == "simulate" else [device]))
 
 
-def _draw(data: dict[str, Any]) -> None:
-    module, function, arguments = DRAWING[data["stage"]]
-    values = {**data, "mirror": os.environ.get("FEDREPRO_MIRROR", "")}
-    values |= {key: Path(data[key]) for key in ("out", "reports") if key in data}
-    if "plan" in arguments:
-        values["plan"] = _plan(values)
-    if "paper" in data:
-        values["paper"] = claims_file(values["paper"])
-    stage = import_module(f"fedrepro.stages.{module}")
-    getattr(stage, function)(*(values[key] for key in arguments))
+def _draw(job: dict[str, Any]) -> None:
+    out = Path(job["out"])
+    if job["stage"] == "download":
+        mirror = os.environ.get("FEDREPRO_MIRROR", "")
+        import_module("fedrepro.stages.data").download(job["dataset"], job["file"], mirror, out)
+        return
+    pages = import_module("fedrepro.stages.figures_and_pages")
+    if job["stage"] == "exhibit":
+        pages.draw_exhibit(job["exhibit"], _plan(job), out)
+    elif job["stage"] == "claims":
+        pages.judge_claims(claims_file(job["paper"]), job["exhibits"], Path(job["reports"]), out)
+    elif job["stage"] == "board":
+        pages.draw_board(job["board"], job["scale"], Path(job["reports"]), out)
+    else:
+        pages.draw_site(job["scale"], Path(job["reports"]), out, job["exhibits"])
 
 
 def _plan(values: dict[str, Any]) -> Any:

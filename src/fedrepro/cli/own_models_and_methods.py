@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -70,8 +71,11 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
     found, notes = run_all(files, out, seed)
     say(*notes)
     rows, seen = [], dict[str, list[str]]()
+    labels = Counter(row["label"] for row in found)
     for row in (row for row in found if not row["not_applied"]):
         called, sent = row["label"], row["bytes_up"]
+        if labels[called] > 1:  # of variants of a method
+            called = f"{called} ({row['method']})"
         costs = [f"{sent / 1e6:.3g}", f"{row['rounds']:.0f}"]
         if row["kind"] == "control":  # it exchanges no models, so its traffic says nothing
             called, costs = f"{called}, control", ["–"] * 2

@@ -88,7 +88,10 @@ def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return {<paper> or <paper>-<part>: path of the paper's findings*.md, relative to `root`}."""
+    """Return {page: path, relative to `root`} of all papers' pages findings*.md below `root`.
+
+    A page is named by its paper, such as gems, or gems-controls for gems/findings-controls.md.
+    """
     found = (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md")
     pages = {path.parent.name + path.stem.removeprefix(FINDINGS): path for path in found}
     return {name: pages[name].relative_to(root) for name in sorted(pages)}

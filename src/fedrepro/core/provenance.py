@@ -83,9 +83,11 @@ def same_bytes(about: Mapping[str, Any]) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """Return a dict (keys ORIGIN) of code, versions, device and machine that this process uses.
+    """Return how this process computes, a dict with keys ORIGIN.
 
-    Its `arithmetic` is active_mode(); if sources have changed, `changed_to` is their new hash.
+    Keys are `revision` and `digest` of the source code, `versions` of packages, `arithmetic` (which
+    kernels compute), `device` and `machine`. If sources changed meanwhile, `changed_to` is their
+    hash.
     """
     if device.startswith("cuda"):  # its product has a name, and no number
         import torch
@@ -112,9 +114,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    The result has the items of `origin`, `seed`, further items `parts`, and descriptions of
-    `specs`, the file's components (method, …). `inputs` are the provenances of files from which the
-    new one was computed; the key `behind` lists their origins that differ from this process's.
+    Keys are those of this process's origin (code, versions, device, machine), `seed`, all `parts`,
+    and descriptions of `specs`, the file's components (method, …). `inputs` are the provenances of
+    files from which it was computed; `behind` lists their origins that differ from this process's.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)
@@ -135,7 +137,10 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List distinct `origin` results (code, machine, …) in `sources` and their inputs, sorted."""
+    """List the different origins (code, versions, device, machine) of results, sorted.
+
+    `sources` are their provenances; origins of results from which they were computed count too.
+    """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources

@@ -143,7 +143,7 @@ def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, as method; return components by name."""
     _import(kind)
     files = component_files.configured_files()
-    for file in [file for file in _of_file if file not in files]:
+    for file in _of_file.keys() - files:
         for item in _of_file.pop(file):
             del _found[item.kind][item.name]
     for file in files:
@@ -182,14 +182,15 @@ def _load(file: str) -> None:
     try:
         with component_files.opened_files() as opened:
             made = component_files.load_file(file)
-        asked = [name for name, item in _found["model"].items() if made and item.fn is made]
+        models = _found["model"].items()
+        asked = next((name for name, item in models if made and item.fn is made), "")
         if made and not asked:
             name = made.__name__.lower()
-            asked = [f"own_{name}" if name in before["model"] else name]
-            keep = register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})
+            asked = f"own_{name}" if name in before["model"] else name
+            keep = register("model", asked, 1, None, title=made.__name__, **{MODULE: True})
             keep(called_by(made, component_files.module_of(file)))
         for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:
-            if not asked or (kind, name) == ("model", asked[0]):
+            if not asked or (kind, name) == ("model", asked):
                 own.append(_found[kind][name])
             else:  # other components of the file are not asked for
                 del _found[kind][name]
@@ -252,7 +253,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
         return {"name": name}
     called, *pairs = word.split("+")
     called, sign, text = called.partition(":")
-    known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
+    known, what = components(kind), CALLED.get(kind, kind)
     if kind == "method":
         found = method_called(called, known, f"'{word}'")
         if found.training:
@@ -260,16 +261,17 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
                 f"'{called}' is {found.token}: name it in an exhibit, where an entry sets the "
                 "training"
             )
-        known, short = {found.method: known[found.method]}, {called: (found.method, found.values)}
-    names = {**{key: (key, {}) for key in known}, **short}
-    what = CALLED.get(kind, kind)
-    name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
-    if not name and called.endswith(".py"):
-        fix = f"is a file: set FEDREPRO_COMPONENTS={called} and give the name that it registers"
-        fix = f"names no class: write it as {called}:Net" if kind == "model" else fix
-        raise FedreproError(f"{what} '{word}' {fix}")
-    if not name:
-        raise unknown(what, called, names)
+        name, values = found.method, found.values
+    else:
+        names = {**{key: (key, {}) for key in known}, **SHORT.get(kind, {})}
+        meant = (of for key, of in names.items() if simple(key) == simple(called))
+        name, values = next(meant, ("", {}))
+        if not name and called.endswith(".py"):
+            fix = f"is a file: set FEDREPRO_COMPONENTS={called} and give the name that it registers"
+            fix = f"names no class: write it as {called}:Net" if kind == "model" else fix
+            raise FedreproError(f"{what} '{word}' {fix}")
+        if not name:
+            raise unknown(what, called, names)
     entry = {"name": name, **values}
     if sign:
         own = known[name].own_params

@@ -9,7 +9,6 @@ import inspect
 import itertools
 import os
 import sys
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from fedrepro.core.component_files import MODULES as OUTSIDE
 from fedrepro.core.component_files import opened_files, opened_within, own_fault
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, MethodKind
-from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
+from fedrepro.core.params import PAIRED, Param, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 
 T = TypeVar("T")
@@ -137,17 +136,15 @@ class Component:
         where = self.where(where)
         if len(set(specs)) != len(specs):
             raise FedreproError(f"{where} lists a setting twice; take one out")
-        columns: dict[str, Value] = {}
-        for key, param in self.params.items():
-            column = tuple(spec.values[key] for spec in specs)
-            differs = any(value != column[0] for value in column)
-            if differs and param.many:
+        columns: dict[str, Any] = {k: tuple(spec[k] for spec in specs) for k in self.params}
+        differing = [key for key, column in columns.items() if len(set(column)) > 1]
+        for key in differing:
+            if self.params[key].many:
                 raise FedreproError(
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
-            columns[key] = typing.cast(tuple[Scalar, ...], column) if differs else column[0]
-        several = len(Spec(self, columns).swept) > 1
-        return Spec(self, columns, len(specs) if several else 0)
+        full = {k: column if k in differing else column[0] for k, column in columns.items()}
+        return Spec(self, full, len(specs) if len(differing) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
         """Return a Spec whose setting i takes item i of lists in `values`; errors name `where`."""
@@ -270,7 +267,7 @@ class Spec:
 
     def expand(self) -> Iterator[Spec]:
         """Yield a Spec for each set of values to try, one value per parameter, in written order."""
-        lists = [typing.cast(tuple[Scalar, ...], self.values[key]) for key in self.swept]
+        lists: list[Any] = [self.values[key] for key in self.swept]
         for values in zip(*lists, strict=True) if self.paired else itertools.product(*lists):
             changes = dict(zip(self.swept, values, strict=True))
             yield Spec(self.component, {**self.values, **changes}) if changes else self

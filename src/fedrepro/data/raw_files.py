@@ -146,7 +146,10 @@ def fetch(
 
 
 def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
-    """Describe the raw file at `path`: size, SHA-256, version, urls; raise if no row matches it."""
+    """Return a dict about the raw file at `path`: size, SHA-256, version, urls and so on.
+
+    `rows` are the forms of the file in config/datasets.csv; FedreproError is raised if none fits.
+    """
     try:
         row, size, digest = _matching(path, rows), path.stat().st_size, _digest(path, "sha256")
     except (OSError, ValueError) as error:

@@ -65,7 +65,10 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw a leaderboard's scores and groups of similar methods: csv `table`, settings `board`."""
+    """Draw methods' scores with intervals, and groups whose scores do not differ significantly.
+
+    `table` has the leaderboard's csv rows; `board` its `title` and the method to beat, `line`.
+    """
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -138,7 +141,10 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores by bytes of clients, with a Pareto front, from csv `table`, settings `board`."""
+    """Draw methods' scores against the bytes that clients send, with the Pareto front as a line.
+
+    `table` has the leaderboard's csv rows, `board` its settings; large marks have many parameters.
+    """
     from matplotlib.lines import Line2D
 
     families = _families(table)

@@ -314,7 +314,10 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Return a figure of the means and sds in csv rows `numbers`; call within `rules()`."""
+        """Return a figure of the means and sds in csv rows `numbers`.
+
+        The caller sets matplotlib's style first, by `with rules():`.
+        """
         raise NotImplementedError
 
     def files(
@@ -327,7 +330,10 @@ class Figured(Drawing):
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Draw `exhibit`, a figure and not a table, from its csv `numbers`; call within `rules()`."""
+    """Return `exhibit`, a figure and not a table, drawn from its csv rows `numbers`.
+
+    The caller sets matplotlib's style first, by `with rules():`.
+    """
     from fedrepro.numbers.trial_statistics import as_shown
 
     kind = exhibit.settings.drawing

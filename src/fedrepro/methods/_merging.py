@@ -49,8 +49,8 @@ def network_like(clients: LocalModels) -> Network:
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Return a function prepare(clients, info, *, rng) that asks each client for statistics.
 
-    It returns one dict of arrays per client: the result of the function called `question` in
-    `fisher_and_input_moments`, such as diagonal_fisher, with `options` as keyword arguments.
+    `question` names a function in `fisher_and_input_moments`, such as diagonal_fisher, and
+    `options` are its keyword arguments. Prepare returns each client's result, a dict of arrays.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return merged tensors `made` (1, *shape), and for others clients' means by `share` (J,)."""
+    """Return merged tensors `made` (1, *shape), the others being clients' means by `share` (J,)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:

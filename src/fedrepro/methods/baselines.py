@@ -50,7 +50,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
 
 @method("majority", kind="control", needs={"label_counts"}, label="majority class", any_width=True)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Predict always the class with most training examples: a floor for every other method."""
+    """Predict for every input the class with most training examples: a control to compare with."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0

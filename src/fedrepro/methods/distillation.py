@@ -159,14 +159,14 @@ def dense(
 ) -> GlobalModel:
     """Distil the clients' mean logits on inputs from trained generators, without any data.
 
-    Minimises T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the clients' mean logits, z_w the
-    student's. For each batch a new generator and its random inputs are trained to lower CE(z̄(x),
-    y) - β mean[1(the student predicts another class) KL(softmax z̄(x) || softmax z_w(x))] for
-    random labels y; the batch with the least loss is kept, and the student learns once from all
-    batches kept. Source: DENSE, by its formulas. The batch normalisation term is left out, and the
-    student keeps its initial running statistics; the generator is a perceptron with outputs in [0,
-    1], as inputs must be. The authors generate 200 batches and start from fresh weights. If clients
-    have several architectures, the student has the most common one.
+    The student minimises T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ being the clients' mean logits,
+    z_w the student's, T `temperature`. For each batch a new generator, a perceptron with outputs in
+    [0, 1], and its random inputs are trained. They lower CE(z̄(x), y) - β mean[1(argmax z_w ≠
+    argmax z̄) KL(softmax z̄(x) || softmax z_w(x))] for random labels y, β being `adversarial`. Of
+    its outputs the batch with the least loss is kept; then the student learns once from each batch
+    kept so far. Source: DENSE, by its formulas, without the batch normalisation term. The student
+    keeps its initial running statistics. The authors generate 200 batches and start from fresh
+    weights. If clients have several architectures, the student has the most common one.
     """
     import torch
 

@@ -43,8 +43,8 @@ class FedNova(DrawnForSteps):
     """FedNova: averages clients' updates, each divided by its effective number of steps a_j.
 
     Global weights x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with y_j the model of client
-    j, and p_j = n_j / sum_S n_j its share of the examples of the round's clients S (for a_j see
-    `effective_steps`). With equal a_j this is FedAvg. Source: FedNova, eq. (9) and table 1.
+    j. p_j = n_j / sum_S n_j is its share of the examples of the round's clients S. Its steps move
+    as far as a_j steps without momentum. Equal a_j give FedAvg. Source: FedNova, eq. (9), table 1.
     """
 
     def round(
@@ -74,10 +74,10 @@ class FedNova(DrawnForSteps):
     merges=True,
 )
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Run one round of `fednova` on trained models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
+    """Apply FedNova's update once to local models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    x is the common start, w_j client j's model, p_j its share of all examples, a_j its number of
-    minibatches in local training. Source: FedNova, eq. (9) and table 1.
+    x is the common start, w_j client j's model, p_j its share of all examples. Its local training
+    moves as far as a_j steps without momentum. Source: FedNova, eq. (9) and table 1.
 
     Raises:
         FedreproError: training may stop early, so the number of steps is not known.
@@ -138,10 +138,10 @@ class Scaffold(DrawnForSteps):
 
     Client j trains y from the global weights x: y <- y - lr (gradient(y) - c_j + c), then c_j <-
     c_j - c + (x - y_j) / (a_j lr). Server: x <- x + server_lr sum_j p_j (y_j - x), and c <- c + |S|
-    / J times the mean change of c_j, with p_j = n_j / sum_S n_j the share of examples among the
+    / J times the mean change of c_j. p_j = n_j / sum_S n_j is the share of examples among the
     round's clients S. The change of c_j is sent with y_j, and c with x. a_j counts the client's
-    steps, with momentum the `effective_steps`, as c_j would be too large otherwise. Source:
-    SCAFFOLD, algorithm 1, option II, which has neither momentum nor p_j.
+    steps, or with momentum the plain steps that move as far. Source: SCAFFOLD, algorithm 1, option
+    II, which has neither momentum nor p_j.
     """
 
     server_lr: ServerLr = 1.0

@@ -70,7 +70,7 @@ class GateServer:
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
         """Update the gate, a small network, by one round of clients' updates `moves`.
 
-        Updates are averaged by `share` (J,). Weights where `only` is 0 stay fixed.
+        Updates are averaged by `share` (J,). Weights where the mask `only` is 0 stay fixed.
         """
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
@@ -109,12 +109,12 @@ def fens(
 ) -> GlobalModel:
     """Predict by a small gate network over all clients' logits z_j, which clients train together.
 
-    The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or is sum_j w_jk
-    z_jk per class. Every client receives all models. In each round every client takes one step on
-    its validation examples, or on every second one, and the server one step of FedAdam (β 0.9,
-    0.99, τ 0.001) along the clients' updates, averaged by their numbers of training examples. The
-    gate's width and FedAdam's constants are those of public code, or the nearest known. Source:
-    FENS, by the authors' code.
+    The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or with `gate`
+    "class_weights" is sum_j w_jk z_jk per class. Every client receives all models. In each round
+    every client takes one step on a minibatch of its validation examples (every second one with
+    `leave`). The server takes one step of FedAdam (β 0.9, 0.99, τ 0.001) along the clients'
+    updates, averaged by their numbers of training examples. The gate's width and FedAdam's
+    constants are those of public code, or the nearest known. Source: FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

@@ -65,9 +65,9 @@ def fisher_merge(
 
     F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)², from `prepared`. Source: Matena and Raffel, section
     3: information divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on
-    validation examples; here λ_i is 1 / J, or client i's share of examples. The floor applies to
-    all clients, so their order does not matter. Weights of other layers than `Linear` and `Conv2d`
-    have no information and are averaged by λ_i.
+    validation examples; here λ_i is 1 / J, or client i's share of examples. `floor` applies to all
+    clients alike. Weights of other layers than `Linear` and `Conv2d` have no information and are
+    averaged by λ_i.
     """
     share = shares_of(info)
     if clients_by == "equal":
@@ -110,10 +110,10 @@ def fedfisher_diagonal(
     """Descend from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), with F_i diagonal.
 
     F_i is client i's Fisher information, from `prepared`, p_i its share of examples. With `steps`
-    steps of length 0.01, weights on which all clients have little information stay near the
-    average; the minimum is the Fisher-weighted average without norms. The authors return the best
-    of every hundredth step on 500 labelled examples: sweep `steps` for that. Source: FedFisher, by
-    the authors' code.
+    steps of size 0.01, weights on which all clients have little information stay near the average.
+    The exact minimum is the Fisher-weighted average, with F_i not divided by norms. The authors
+    return the best of every hundredth step on 500 labelled examples: sweep `steps` for that.
+    Source: FedFisher, by the authors' code.
     """
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
@@ -173,11 +173,13 @@ def solved(
     steps: int,
     damping: float,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Merge networks by solving sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer.
+    """Merge networks layer by layer: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
-    `answers` are the clients' factors A_i and G_i; `damping` is added to each one's diagonal.
-    `solver` is "conjugate_gradients" or "published", of `steps` steps. Returns tensors (1, *shape)
-    by name, and the worst layer's residual as a share of the residual at the average.
+    W_i are client i's weights, p_i is its share of examples. `answers` have its Kronecker factors:
+    A_i of the layer's inputs, G_i of the output gradients; `damping` is added to their diagonals.
+    `solver` is "conjugate_gradients" or "published", FedFisher's descent, of at most `steps` steps.
+    Returns the merged tensors (1, *shape) by name, and the residual of the worst layer. It is a
+    share of the residual at the average, where the search starts.
     """
     share, worst = shares_of(info), 0.0
 

@@ -111,9 +111,10 @@ def regmean_plus(
 ) -> GlobalModel:
     """Merge layers as RegMean does, by moments of the outputs of the merged layers below.
 
-    W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â_i and p_i as in `regmean`. Layers are merged
-    from the lowest up, and each merged layer is sent to the clients before they compute moments for
-    the next: there are as many exchanges as layers. Other tensors are averaged, and sent first.
+    W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with p_i client i's share of examples. Â_i are moments
+    of a layer's inputs, times `alpha` off the diagonal. Layers are merged from the lowest up. Each
+    is sent to the clients before they compute moments for the next: there are as many exchanges as
+    layers. Other tensors are averaged, and sent first.
     """
     assert info.clients is not None
     share = shares_of(info)

@@ -101,8 +101,8 @@ def c2m3(
     sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>, and n_j / n client
     j's share of examples. All P_j are found together, by Frank-Wolfe over doubly stochastic
     matrices from the identity, and rounded to permutations at the end. Written from the paper's
-    objective; the paper averages equally, and then renormalises activations, as `batchnorm`
-    recalibrate does.
+    objective. The paper averages equally, and then renormalises activations, as `batchnorm`, set to
+    recalibrate, does here.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
@@ -183,7 +183,7 @@ def matched_regmean(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by RegMean.
 
-    Permutations are as in weight matching; moments of layer inputs (`prepared`) are permuted too.
+    Units are matched by weights (Git Re-Basin); moments of inputs (`prepared`) are permuted too.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
@@ -212,7 +212,7 @@ def matched_kfac(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by FedFisher (K-FAC).
 
-    Permutations are as in weight matching; Kronecker factors (`prepared`) are permuted too.
+    Units are matched by weights (Git Re-Basin); Kronecker factors (`prepared`) are permuted too.
     FedFisher's equation is solved by conjugate gradients from the mean of the permuted networks.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)

@@ -236,7 +236,10 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace gates at step `t` (layer from row `layer`) by loss gradients before activation."""
+    """Replace LSTM gates of step `t`, in room.gates, by loss gradients before their activation.
+
+    room.above has gradients by states, room.cell by cells; `layer` is a layer's first row of gates.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

@@ -267,6 +267,7 @@ def _stacked_module(
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
     network = _network_that_loads(states[0], where[0], model, shape)
+    assert isinstance(network, ModuleNetwork)
     module = network.module
     states = [_loadable(*each, module, model) for each in zip(states, where, strict=True)]
     stored = module.state_dict(keep_vars=True)
@@ -291,7 +292,7 @@ def _stacked_module(
     return StackedModels(replace(model, component=known), shape, network.classes, tensors)
 
 
-def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) -> ModuleNetwork:
+def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) -> Network:
     """Return the network of a module with as many classes as it needs to load a state dict.
 
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
@@ -300,18 +301,13 @@ def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) 
     unlike, unfit = list[FedreproError](), list[FedreproError]()
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
     for classes in dict.fromkeys(map(int, sizes)):
+        faults = unlike
         try:
             _loadable(state, name, created_module(model, shape, classes), model)
+            faults = unfit
+            return network_of(model, shape, classes)
         except FedreproError as error:
-            unlike.append(error)
-            continue
-        try:
-            network = network_of(model, shape, classes)
-        except FedreproError as error:
-            unfit.append(error)
-            continue
-        assert isinstance(network, ModuleNetwork)
-        return network
+            faults.append(error)
     raise [*unfit, *unlike, FedreproError("a state dict holds no sizes")][0]
 
 
@@ -327,7 +323,7 @@ def _loadable(state: StateDict, name: str, module: torch.nn.Module, model: Spec)
             break
         state = inner
     found = {key: tuple(getattr(value, "shape", (-1,))) for key, value in state.items()}
-    wrong = [f"no '{key}' of shape {shape}" for key, shape in due.items() if found.get(key) != shape]
+    wrong = [f"no '{key}' of shape {form}" for key, form in due.items() if found.get(key) != form]
     wrong += [f"'{key}', which the model has not" for key in found if key not in due]
     if wrong:
         own = model.component
@@ -369,10 +365,6 @@ class MixedNetwork(Network):
     @cached_property
     def widest(self) -> int:
         return max(member.widest for member in self.members)
-
-    @cached_property
-    def products(self) -> int:
-        return max(member.products for member in self.members)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         import torch

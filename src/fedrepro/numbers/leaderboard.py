@@ -104,7 +104,10 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """The `entries` of a leaderboard by scenario and method label, `methods` by (starts, label)."""
+    """The results of a leaderboard by scenario and method's label, and descriptions of its methods.
+
+    `methods` has a description by (starts, label); starts: if clients began from equal weights.
+    """
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]

@@ -346,9 +346,10 @@ def selection_rows(
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Return for each row of `chosen` {numeric parameter: (is lowest tried, is highest tried)}.
+    """Return whether selected numbers are the lowest or highest tried, for each row of `chosen`.
 
-    `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows.
+    `tried` is a method's part of a .choice.csv, `chosen` are indices of its selected rows. For each
+    of these the result is {numeric parameter: (is lowest, is highest)}, without constant ones.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -388,11 +389,12 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Select parameter values in each trial by validation accuracy, not once for all trials.
+    """Select a method's parameter values in each trial by validation accuracy, not once for all.
 
-    `tried` are a method's rows of a .choice.csv. `scenarios` are accuracies from `of_settings`; the
-    scenario whose means over trials are those of `tried` is used, and FedreproError is raised if
-    there is none. Return (index in `tried` of each trial's selected row, test accuracies, (T,)).
+    `tried` are the method's rows of a .choice.csv, one per combination of values, in one scenario.
+    `scenarios` are {(split, values as text): accuracies by trial}; of these, the scenario with the
+    mean accuracies of `tried` is used, and FedreproError is raised if there is none. Returns (index
+    in `tried` of each trial's selected row, test accuracies, (T,)).
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

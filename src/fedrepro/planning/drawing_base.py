@@ -48,7 +48,10 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """A figure that is checked before it is drawn: methods, and points (combined swept values)."""
+    """A figure or table that is checked before it is computed: its methods `measures` and `points`.
+
+    points: {swept parameter: value} per combination of values; the key "case" is the scenario.
+    """
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -159,7 +162,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Yield a sentence for each parameter of `measure` drawn value by value that is not numeric."""
+    """Yield an error for each parameter in `measure.show` whose values cannot be put on an axis."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):

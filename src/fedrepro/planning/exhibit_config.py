@@ -34,8 +34,8 @@ class ComponentEntry(Strict, extra="allow"):
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
         """Return a copy with `changes` of parameters; with another `name`, no old one is kept."""
-        merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
-        return ComponentEntry.model_validate(merged["it"])
+        kept = self.parameters if changes.get("name", self.name) == self.name else {}
+        return ComponentEntry.model_validate({"name": self.name, **kept, **changes})
 
     def spec(self, kind: str, extra: Mapping[str, Any] = {}, *, sweep: bool = False) -> Spec:
         """Build the component of `kind`, as "model", with `extra` values; `sweep` allows lists."""

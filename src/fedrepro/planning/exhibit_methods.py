@@ -97,12 +97,12 @@ class ExhibitMethod:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """Return the parameters of method, training and fine-tuning that take several values."""
-        trainings = [dict(setting.training) for setting in self.settings] or [{}]
-        tunings = [setting.tune.values for setting in self.settings if setting.tune]
-        several = [k for k in trainings[0] if len({t[k] for t in trainings}) > 1]
-        tuned = self.tune.swept if self.tune else ()
-        several += [k for k in tuned if len({t[k] for t in tunings}) > 1]
-        return (*self.spec.swept, *several)
+        values = (
+            (each.method.values, dict(each.training), each.tune.values if each.tune else {})
+            for each in self.settings
+        )
+        parts = zip(*values, strict=True)
+        return tuple(k for part in parts for k in part[0] if len({one[k] for one in part}) > 1)
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def exhibit_methods(
 ) -> tuple[ExhibitMethod, ...]:
     """Return a figure's methods in its scenario `case`; `at` is {fine-tuning parameter: value}."""
     case_entry = settings.case(case)
-    known = {key: None for item in components("method").values() for key in item.params}
+    known = {key for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:
         if key not in known:
             raise unknown("parameter", key, known, "`parameters`")

@@ -104,7 +104,10 @@ def _keys(job: Job) -> list[Key]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split `target`, a path or key, into (its scale or `scale`, exhibit's key or None for all)."""
+    """Split `target`, a path in reports/ such as quick/pfnm/figure-2a.svg, into (scale, key).
+
+    The key names a figure or table; None stands for all. Without a scale in `target` it is `scale`.
+    """
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]

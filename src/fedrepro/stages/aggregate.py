@@ -50,11 +50,12 @@ PLAIN: Way = None, None
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a one-shot method, or a control (a result to compare with), in every trial of a job.
+    """Run a one-shot method, or a control such as pooled training, in every trial of a job.
 
-    Writes metrics and times. Every combination of parameter values (a setting) is evaluated, also
-    after fine-tuning if the job asks for that. Work that several settings share counts fully in the
-    costs of each, but once in `seconds`. If the method raises an error, the one metric is `failed`.
+    Writes metrics and times. Every combination of parameter values (a setting) is evaluated, and
+    again after each fine-tuning that the job asks for. Work that several settings share counts
+    fully in the costs of each, but once in the column `seconds`. If the method raises an error, the
+    only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -127,15 +128,15 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a method with its parameter values, `setting`, on the models of a trial; count its cost.
 
-    `costly` has these models, and shares preparation among settings. If the method's arithmetic
-    fails (a singular matrix, an overflow that numpy was set to raise), the result is a model whose
-    weights are NaN. FedreproError is raised unless the method returns a `MethodOutput`.
+    `costly` has these models, and the work that several settings share. If the method's arithmetic
+    fails (a singular matrix, an overflow that numpy was set to raise), the resulting model has NaN
+    weights. FedreproError is raised unless the method returns a `MethodOutput`.
     """
     import torch
 
     began = time.perf_counter()
     local, info = costly.clients, costly.info
-    kind, ledger = setting.component.meta["kind"], ledger_of(info)
+    ledger = ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
         extra, spent, seconds = costly(setting)
@@ -154,7 +155,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
         server = ended - began
     else:
         further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
-    cost = communication(*_sent(kind, local, made, further))
+    cost = communication(*_sent(setting, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
 
@@ -182,6 +183,10 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
             )
 
 
+def _norm_rule(setting: Spec) -> Any:
+    return setting["batchnorm"] if setting.component.meta["merges"] else "average"
+
+
 def recalibrates(method: Spec) -> bool:
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
@@ -194,7 +199,7 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     on clients' data or the server's inputs. FedreproError is raised by "local" and "recalibrate"
     without BatchNorm, by "local" if units were reordered, by "recalibrate" without inputs.
     """
-    rule = setting["batchnorm"] if setting.component.meta["merges"] else "average"
+    rule = _norm_rule(setting)
     if rule == "average" or not isinstance(made, GlobalModel):
         return made
     who = f"method '{setting.token}'"
@@ -264,15 +269,19 @@ def _tuned(
 
 
 def _sent(
-    kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
+    setting: Spec, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return rounds of communication (0 if `kind` is control), and traffic with `further` costs."""
+    """Return rounds of communication (0 of a control), and traffic with `further` costs."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges
-    if kind != "one_shot":
+    if setting.component.meta["kind"] != "one_shot":
         return 0, declared or Traffic()
-    models = Traffic(local.clients, 0, FLOAT_BYTES * local.numbers)
+    numbers = local.numbers
+    if _norm_rule(setting) == "local":  # layers of BatchNorm are not sent
+        network = network_of(local.model, local.shape, local.classes)
+        numbers -= sum(local.tensors[name].size for name in network.norms)
+    models = Traffic(local.clients, 0, FLOAT_BYTES * numbers)
     whole = declared or models + further.traffic
     messages = further.traffic.messages_up + further.traffic.messages_down
     return exchanges or 1 + (further.exchanges or int(messages > 0)), whole

@@ -43,12 +43,13 @@ from fedrepro.networks.layout_and_buffers import Convolutions, Images, Parts
 
 
 class Maps(NamedTuple):
-    """The matching maps f_j, which predict received activations, as arrays for compiled steps.
+    """The maps f_j of representation matching on images, as arrays for compiled steps.
 
-    table: int64 (J, FIELDS), sizes and offsets of each map, in columns SOURCE, DOWNWARDS, ….
-    places: for each number of a kernel rotated by 180°, its offset in the map's weight. tiles:
-    int64 (T, 3), parts of kernels that fit registers: (size code, as in `_tiles`, kernel row, first
-    number in the row). shares (J,): factors of the maps' squared errors in the loss.
+    A map predicts an activation of the received network. table: int64 (J, FIELDS), sizes and
+    offsets of each map, in columns SOURCE, DOWNWARDS, …. places: for each number of a kernel
+    rotated by 180°, its offset in the map's weight. tiles: int64 (T, 3), parts of kernels that fit
+    registers: (code of the part's size, kernel row, first number in the row). shares (J,): factors
+    of the maps' squared errors in the loss.
     """
 
     table: Array
@@ -60,13 +61,14 @@ class Maps(NamedTuple):
 class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
-    x: the received network's last convolution outputs, (pixel, channel); shown: x as (channel,
-    pixel); images: buffers of its convolutions. laid: the map's kernel, (input channel, row, number
-    in the row); moved: its gradient. image: the map's output, later the loss's gradient by that.
-    bias: the map's bias, repeated along an output row; summed: its gradient. Nonzero inputs of the
-    map, by pixel: amounts, their values; which, offsets of their kernels in laid; firsts, ends, the
-    pixel's range in these two; corners, where it adds kernels in image. Of one input channel: own,
-    values; cells, offsets of gradients in mine.extra; seats, corners. sums: partial gradients.
+    The received network: x, its last convolution outputs, (pixel, channel); shown, x as (channel,
+    pixel); images, buffers of its convolutions. The map: laid, its kernel, (input channel, row,
+    number in the row); moved, the kernel's gradient; bias, repeated along an output row; summed,
+    the bias's gradient; image, its output, later the loss's gradient by the output. Its input's
+    nonzero numbers, by pixel: amounts, their values; which, offsets of their kernels in laid;
+    firsts, ends, the pixel's range in these two; corners, where the pixel's kernels are added in
+    image. One input channel's nonzero numbers: own, their values; cells, where gradients go in
+    mine.extra; seats, where their kernel was added in image; sums, parts of their gradients.
     """
 
     x: Array

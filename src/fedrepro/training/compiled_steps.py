@@ -254,7 +254,10 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute a layer's gradient by inputs, room.below = weight @ errorsᵀ; `of`: (offset, n, m)."""
+    """Compute the loss's gradient by a layer's inputs: room.below = weight @ errorsᵀ, (n, rows).
+
+    `of` is (offset of weight (n, m) in `weights`, n, m); `errors` is (array, offset, row stride).
+    """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),

@@ -138,11 +138,11 @@ def train_and_average(
     terms: Terms = (),
     private: Arrays | None = None,
 ) -> Averaged:
-    """Train a model per task from `start`, and return sum_i weights[i] · (trained model of task i).
+    """Train a model per task from `start`; return sum_i weights[i] · (trained model of task i).
 
-    `tasks` have each model's rows of `examples`. `terms` add to the loss and train `private`.
-    Models that are not finite are left out, and the result has the sum of the others' weights.
-    Integer buffers, such as counters, get their largest value times this sum.
+    `tasks` have each model's rows of `examples`. `terms` are added to the loss, and their tensors
+    `private` are trained too. Models that are not finite are left out; the result has the sum of
+    the others' weights. Integer buffers, such as counters, get their largest value times this sum.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}

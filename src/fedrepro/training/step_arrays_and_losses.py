@@ -81,15 +81,16 @@ class StepOrder(NamedTuple):
 class NetArrays(NamedTuple):
     """A network's architecture: the body (convolutions or LSTMs, if any), then L affine maps.
 
-    sizes (L + 1,): number of inputs of the first map, then of outputs of each map. maps,
-    activations (L,): offsets of each map's weights in the model and of its outputs in a Scratch.
+    sizes (L + 1,): number of inputs of the first map, then of outputs of each map. maps (L,):
+    offsets of their weights in the flat model; activations (L,): of their outputs in a Scratch.
     rows, each: number of predictions of a minibatch and of an example. Representation matching
-    predicts the received network's activations by maps f_j. Maps of images are in `given`. J affine
+    predicts the received network's activations by maps f_j, which `given` has for images. J affine
     ones are here: pairs (J, 2), indices of source and target activation; pair_maps (J,), offsets of
     weights; pair_shares (J,), factors in the gradient. kept: probability that dropout keeps a unit.
-    entropies: (coefficient, least) of each entropy term. tensors (T, 3): offset, rows and columns
-    of random weights; table: `normal_pairs`, to draw them. size: number of weights, or of means of
-    random weights. by: machine address of the function that multiplies matrices.
+    entropies: (coefficient, least entropy) of each entropy term. Variational networks draw random
+    weights: tensors (T, 3) are offset, rows and columns of each; table: `normal_pairs`, to draw
+    normal numbers. size: number of weights, or of means of random weights. by: machine address of
+    the function that multiplies matrices.
     """
 
     body: Convolutions | Recurrent | Nothing

@@ -39,8 +39,8 @@ def cifar10(
 ) -> Arrays:
     """Read CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, as published.
 
-    Shape (3, 32, 32): red, green, blue. `validation` examples are drawn by class from the training
-    part with a fixed seed; `train` of the remaining examples are kept (by default all).
+    Inputs are (3, 32, 32): red, green, blue. `validation` training examples are set aside,
+    stratified by class, with a fixed seed; of the others `train` are kept (None: all).
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)

@@ -42,9 +42,9 @@ def digits(
 ) -> Arrays:
     """Load handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 
-    Test examples, and then `validation` ones, are drawn by class with a fixed seed: the split
-    depends neither on a run's seed nor, for testing, on `validation`. `raw` is not used, as the
-    data are embedded.
+    Test examples, then `validation` examples, are drawn by class with a fixed seed. So all runs
+    have one split, and test examples do not depend on `validation`. `raw` is not used, since
+    scikit-learn contains the data.
     """
     from sklearn.datasets import load_digits
 

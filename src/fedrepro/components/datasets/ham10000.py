@@ -36,7 +36,7 @@ REDUCED = "HAM10000 from photographs reduced to {}×{} pixels (published: 600×4
 
 
 class Photographs(NamedTuple):
-    """Photographs sorted by name: x, uint8 (N, 3, side, side), labels and lesions, int64 (N,)."""
+    """Photographs by name: x, uint8 (N, 3, side, side); class and lesion numbers, int64 (N,)."""
 
     x: np.ndarray
     labels: np.ndarray
@@ -82,14 +82,14 @@ def ham10000(
 ) -> Arrays:
     """Read HAM10000: 10,015 photographs of 7,470 skin lesions, seven classes made equal in size.
 
-    GEMS, appendix B.1: 2000 images of each class by rotations, shifts and flips, then split
-    80/10/10. Here 1600, 200 and 200 images per class, with two differences. Lesions are split
-    first, by class, and changed copies are made within a split, so that no lesion is in two splits;
-    the paper does not say so. With balance~train, validation and test keep their classes, two
-    thirds nv. Random photographs of a class with too many are kept; a class with too few gets
-    changed copies. Image size (64), angles (any) and shifts (a tenth of the side) are our choice.
-    Corners that a rotation opens are filled by reflection. All draws have fixed seeds. The natural
-    group of an example is its lesion. Shape (3, size, size).
+    GEMS, appendix B.1, makes 2000 images of each class by rotations, shifts and flips, and then
+    splits them 80/10/10. Here lesions are split first, by class, so that no lesion is in two
+    splits; the paper does not say so. Each split then gets its 1600, 200 or 200 images of each
+    class. Of a class with too many photographs, random ones are kept; a class with too few gets
+    changed copies. With balance~train, validation and test keep their class sizes: two thirds are
+    nv. Image size (64), angles (any) and shifts (a tenth of the side) are our choice. Corners that
+    a rotation opens are filled by reflection. All draws have fixed seeds. The natural group of an
+    example is its lesion. Inputs have shape (3, size, size).
     """
     photographs = _read(raw, FILES[source], size)
     rng = RngKey(0)

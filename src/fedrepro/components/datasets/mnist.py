@@ -87,8 +87,8 @@ def mnist(
 ) -> Arrays:
     """Read MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
-    `validation` examples are drawn by class from the training part with a fixed seed; `train` of
-    the remaining examples are kept (by default all).
+    `validation` examples, stratified by class, are drawn from the training part with a fixed seed.
+    `train` of the others are kept (None: all). `features` names what replaces the pixels.
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)
@@ -115,7 +115,7 @@ def fashion_mnist(
 ) -> Arrays:
     """Read Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
 
-    Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from the
-    training part, with a fixed seed.
+    `validation` examples, stratified by class, are drawn from the training part with a fixed seed.
+    `features` names what replaces the pixels. Split as published; used by P2P, section 5.2.2.
     """
     return represent(read_idx_images("fashion_mnist", raw, validation, CLASSES), features)

@@ -149,8 +149,8 @@ def texts_of(
 ) -> dict[str, list[str]]:
     """Cut the lines of each role into training, validation and test texts, in the play's order.
 
-    `lines` has each role's speeches; `test` and `validation` are shares of the speeches. Returns by
-    split one text per role of `roles`.
+    `lines` has each role's speeches; `test` and `validation` are shares of the speeches. Returns
+    {split: a list with one text per role in `roles`}.
     """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
@@ -168,7 +168,7 @@ class Windows:
     """Cuts texts into windows of characters: examples whose label is the next character.
 
     size: characters of a window. stride: characters from one window's start to the next. whole:
-    whether all windows lie in the text; if not, windows before its beginning get line breaks.
+    whether all windows lie within the text. If not, line breaks fill up windows at its beginning.
     """
 
     size: int
@@ -176,7 +176,7 @@ class Windows:
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """Return the characters that follow a window of training texts, sorted: the classes."""
+        """Return the classes, sorted: the line break, and characters after windows of `texts`."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -281,13 +281,13 @@ def shakespeare(
     """Read Shakespeare: an example is a window of a role's speeches, its label the next character.
 
     As in FedAvg (section 3) and LEAF, a client is a speaking role with at least two lines
-    (speeches); its first 80 % are for training, the last 20 %, at least one, for testing.
+    (speeches). Its first 80 % are for training, the last 20 %, at least one, for testing.
     `validation` is the share of lines before the test lines. A role's lines of one split are joined
     by line breaks and cut into windows, one character apart as in LEAF. Line breaks fill up windows
-    at the beginning of a text, so that no role is too short (LEAF drops short roles); with `whole`
+    at the beginning of a text, so that no role is too short (LEAF drops short roles). With `whole`
     no windows are filled up. Classes are the characters that follow training windows; all other
-    characters are dropped. Kind text; x uint8 (N, window), character codes that are also the class
-    numbers; scale 1.
+    characters are dropped. Inputs x are uint8 (N, window): character codes, which are also the
+    class numbers, used unscaled.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)
@@ -348,12 +348,12 @@ def speeches(
         float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Generate text: examples are 20 characters of a role's speeches, labels the next one.
+    """Generate text: examples are 20 characters of a role's speeches, labels the next character.
 
     Sentences follow a small grammar, with words that each role prefers, so that roles (the natural
     groups) differ as in plays. The seed is fixed, so the text is the same in all runs; `raw` is not
-    used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8 (N, window), character
-    codes that are also the class numbers; scale 1.
+    used. Windows lie within a role's text. Inputs x are uint8 (N, window): character codes, which
+    are also the class numbers, used unscaled.
     """
     names = [f"role {number}" for number in range(roles)]
     by_role = {name: _lines(number, lines) for number, name in enumerate(names)}

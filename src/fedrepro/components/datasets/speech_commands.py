@@ -129,13 +129,13 @@ def speech_commands(
 ) -> Arrays:
     """Read Speech Commands v0.02: ten keywords as mel spectrograms of 32×32, clips of one second.
 
-    RM, section 4 (keyword spotting). The paper states 32×32 and nothing else; our choices are: the
-    ten keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512,
-    32 triangular bands from 0 to 8 kHz, powers in decibels below the clip's loudest cell, from
-    −80 dB (0) to 0 dB (1). Shorter clips are filled with silence. The publisher's archive is split
-    by the publisher's lists; an archive without lists (a mirror's subset) is split by speaker,
-    80/10/10, with a fixed seed, and reported as other data than the paper's. Kind audio, shape
-    (mels, frames), float32; the natural group of an example is its speaker.
+    Source: RM, section 4 (keyword spotting), which states 32×32 and nothing else. The ten keywords
+    are those of the publisher's own benchmark. Hann windows of 1024 samples (64 ms) every 512, and
+    32 triangular bands from 0 to 8 kHz, are our choice. Powers are in decibels below the clip's
+    loudest cell, from −80 dB (0) to 0 dB (1). Shorter clips are filled with silence. The
+    publisher's archive is split by the publisher's lists. An archive without lists (a mirror's
+    subset) is split by speaker, 80/10/10, with a fixed seed, and reported as other data than the
+    paper's. Inputs are float32 (mels, frames); the natural group of an example is its speaker.
     """
     path = raw / FILE
     with unpack_archive("speech_commands", path, _wanted) as folder:

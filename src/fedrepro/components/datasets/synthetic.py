@@ -28,7 +28,8 @@ AT_ONCE = 2**16
 class Synthetic:
     """Generates FedProx's synthetic clients; examples depend on a client's number and `draw` alone.
 
-    Fields are the parameters of the data set `synthetic`; `kept` is its parameter `clients`.
+    alpha, beta: variances between clients, of models and inputs. kept: number of clients on disk. A
+    client has `least` examples plus exp(z), with z normal of mean log_mean, deviation log_sd.
     """
 
     alpha: float
@@ -41,7 +42,7 @@ class Synthetic:
     draw: int
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Return the number of training examples of each of the first clients: int64 (clients,)."""
+        """Return how many training examples clients 0 to `clients` - 1 have: int64 (clients,)."""
         firsts = range(0, clients, AT_ONCE)
         parts = [self._counts(at, min(AT_ONCE, clients - at))[0] for at in firsts]
         return np.concatenate([np.empty(0, np.int64), *parts])
@@ -137,8 +138,8 @@ def synthetic(
 
     W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1), B_k ~
     N(0, beta): variances, as printed. A client has `least` examples plus a log-normal number, as in
-    FedProx's code; a tenth is for testing. Use partition `natural` for these clients; beyond the
-    first `clients`, examples are generated when a client is drawn. `raw` is not used.
+    FedProx's code; a tenth is for testing. Use partition `natural` for these clients. Clients
+    beyond the first `clients` get examples when a method draws them. `raw` is not used.
     """
     population = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)
     by_split = {split: [population.examples(k, split) for k in range(clients)] for split in SPLITS}

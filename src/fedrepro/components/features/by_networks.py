@@ -61,7 +61,7 @@ def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """Run all images through a network: its outputs as features, float32 (N, D) for each split."""
+    """Compute features of all images, a network's outputs: {split: float32 (N, D)}."""
     import torch
 
     network.to(device).eval()
@@ -160,9 +160,9 @@ def convnet(
     GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max pooling,
     then a dense layer of 512 and the output. The two dense layers are cut off, which leaves 128
     values for each position of the last pooling: {split: float32 (N, 128·h·w)}. The paper trains on
-    "66 % of the data": here of the training split, drawn by class, so that validation and test stay
-    unseen. No padding, step size and batch size (Adam, 0.001, 32, as for the paper's networks) and
-    ten epochs are our choice. The seed is fixed.
+    "66 % of the data". Here the share is of the training split, drawn by class, so that validation
+    and test stay unseen. Our choices are no padding, ten epochs, and Adam with step size 0.001 and
+    minibatches of 32, as for the paper's networks. The seed is fixed.
     """
     import torch
 

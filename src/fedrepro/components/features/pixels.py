@@ -50,7 +50,7 @@ def standard(
 ) -> Mapping[str, np.ndarray]:
     """Standardise pixels, (x - m) / s by channel or with one m and s: {split: float32 (N, *shape)}.
 
-    `of` names the data set whose published mean m and standard deviation s are used.
+    `of` names the data set whose published mean m and deviation s are used; "half": both are 0.5.
     """
     mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1

@@ -22,7 +22,7 @@ def matrix(
         Arg("for each node its weights of all nodes, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Return mixing weights from the text `rows`, (N, N): row i is how node i averages all nodes.
+    """Return mixing weights (N, N) from the texts `rows`: row i has node i's weights of all nodes.
 
     Source: P2P, section 5.
     """
@@ -54,7 +54,7 @@ def file(
     *,
     csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
 ) -> list[list[float]]:
-    """Read mixing weights from `config/graphs/<csv>.csv`: a line per node, joined by commas.
+    """Read mixing weights (N, N) from `config/graphs/<csv>.csv`: a comma-separated line per node.
 
     After a change of the file, results are computed again.
     """

@@ -30,7 +30,7 @@ SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbou
 
 
 def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
-    """Return an undirected graph's mixing weights, (N, N): row i is how node i averages all nodes.
+    """Return an undirected graph's mixing weights, (N, N): row i has node i's weights of all nodes.
 
     `weights` names the rule, metropolis or uniform; with `self_loops` a node counts itself.
     """

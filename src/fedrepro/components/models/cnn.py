@@ -38,11 +38,12 @@ def cnn(
 ) -> Network:
     """Build a convolutional network: convolutions with ReLU, max pooling, fully connected layers.
 
-    Networks of papers are: cnn: FedAvg on MNIST (section 3; 1,663,370 parameters).
+    Networks of papers, written with changed parameters, in which @ joins the values of a list:
+    cnn: FedAvg on MNIST (section 3; 1,663,370 parameters).
     cnn+hidden~1024: RM on CIFAR-10 (section 4, which does not state the padding).
     cnn+channels~64@64@64@64+hidden~1024+kernel~3+pool_every~2: RM on keywords.
     cnn+channels~32@64@128+kernel~3: GEMS, appendix B.1.
-    cnn+hidden~128+kernel~3+padding~valid+pool_every~2: the CIFAR-10 benchmark of pfl (1,626,442).
+    cnn+hidden~128+kernel~3+padding~valid+pool_every~2: Apple's pfl on CIFAR-10 (1,626,442).
     cnn+channels~128@128@128+hidden~none+kernel~3+padding~valid+pools~2: DENSE's code on CIFAR-10.
     cnn+bias~false+channels~6@16+hidden~120@84+padding~valid: FedFisher's LeNet (44,190 parameters
     on images of 28 × 28).

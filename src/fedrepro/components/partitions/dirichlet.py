@@ -44,9 +44,9 @@ def dirichlet(
 ) -> Assignment:
     """Split each class k over the J clients by shares p_k ~ Dir_J(alpha).
 
-    Draws that leave a client with fewer than `min_examples` are repeated and counted. Source: PFNM,
-    section 4, with alpha = 0.2. The paper mentions neither a least number of examples nor balance;
-    the authors' code repeats until every client has 10 examples, has alpha = 0.5 by default, and
+    Draws that leave a client with fewer than `min_examples` are repeated. Source: PFNM, section 4,
+    with alpha = 0.2. The paper mentions neither a least number of examples nor balance; the
+    authors' code repeats until every client has 10 examples, has alpha = 0.5 by default, and
     balances.
     """
     require_examples(examples, clients, min_examples)
@@ -123,9 +123,9 @@ def dirichlet_clients(
 ) -> Assignment:
     """Draw q_i ~ Dir_K(alpha) over classes per client i, who gets q_ik / sum_i q_ik of class k.
 
-    K is the number of classes. `dirichlet` draws over clients for each class instead; papers call
-    both "Dirichlet alpha". Source: the code of FedFisher, which requires no least number of
-    examples. Draws that leave a client with fewer than `min_examples` are repeated and counted.
+    K is the number of classes. Partition `dirichlet` draws over clients for each class instead;
+    papers call both "Dirichlet alpha". Source: the code of FedFisher, which requires no least
+    number of examples. Draws that leave a client with fewer than `min_examples` are repeated.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -172,12 +172,12 @@ def published_draw(
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
-    """Partition as `dirichlet` with balance, or `dirichlet_clients`, with the papers' own draws.
+    """Partition by Dirichlet shares with the random draws of NIID-Bench's or FedFisher's own code.
 
     Draws come from NumPy's old generator (before 1.17), whose numbers never change. So if the data
     set is in its publisher's order, each client gets the same images as in the papers. Trial t has
     the seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client
-    with fewer than `min_examples` are repeated and counted. Source: code of NIID-Bench, FedFisher.
+    with fewer than `min_examples` are repeated.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed

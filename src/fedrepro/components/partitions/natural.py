@@ -37,8 +37,8 @@ def natural(
 
     Examples without a group, or of groups that are left out, belong to no client. Validation
     examples belong to the client of their group. One-shot methods need a value of `clients`. A data
-    set that generates clients may have more clients than it stores; these are generated when they
-    are drawn. Source: FedAvg, section 3 (1146 roles).
+    set that generates clients may have more clients than it stores. Their examples are generated
+    when a method draws them. Source: FedAvg, section 3 (1146 roles).
     """
     if not examples.group_names:
         raise FedreproError(

@@ -87,12 +87,13 @@ multiplier_at = by_address(_multiply_at, "xnxnxnnxnnpnnnn", [llvm_code_and_produ
 def product_at(
     code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> None:
-    """Write LLVM code, into `code`, for out = begin + a @ b, such as windows times a kernel.
+    """Write LLVM code, into `code`, for out = begin + a @ b, where rows of a may overlap in memory.
 
-    A row of a lies in several runs (stretches) of adjacent terms. `size` is (rows, runs of a row,
-    terms of a run, columns), columns a multiple of 8 (PAD). `by` is the address of the code from
-    `multiplier_at`; out and begin are (array, offset, row stride), a and b (array, offset, stride
-    between runs, between terms). places = (p, i): row r of a has the further offset p[i + r].
+    So a may be windows of an image, and b a kernel. A row of a consists of runs: stretches of
+    adjacent numbers. `size` is (rows, runs of a row, numbers of a run, columns), columns a multiple
+    of 8 (PAD). out and begin are (array, offset, row stride), a and b (array, offset, stride
+    between runs, stride between numbers). places = (p, i): row r of a has the further offset p[i +
+    r]. `by` is the address of the code from `multiplier_at`.
     """
     call_address(code, by, out, begin, a, b, places, size)
 
@@ -294,13 +295,14 @@ def sparse_product(
     code: Code, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
     ends: Any, size: Any,
 ) -> None:  # fmt: skip
-    """Write LLVM code, into `code`, that adds a sparse matrix times a dense one, b, to `out`.
+    """Write LLVM code, into `code`, that adds a sparse matrix times a dense matrix b to `out`.
 
-    For each row r, out[outs[r]:] += Σ amounts[m] · b[which[m]:] over m, firsts[r] ≤ m < ends[r]:
-    outs and which are offsets of rows, amounts the sparse matrix's values. These five are (array,
-    offset). The product is computed `steps` times; out and b are (array, offset, stride), and begin
-    one stride further each time. `size` is (steps, rows, vectors, lanes): a row of b has vectors ·
-    lanes numbers. `by` is the address of the code that `sparse_multiplier` compiles.
+    For each row r: out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r].
+    amounts are the sparse matrix's values that are not zero; outs and which are offsets of rows of
+    out and b. All five are (array, offset). This is done `steps` times; out and b are (array,
+    offset, stride), and begin one stride further each time. `size` is (steps, rows, vectors,
+    lanes): a row of b has vectors · lanes numbers. `by` is the address of the code of
+    `sparse_multiplier`.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -310,12 +312,14 @@ def lift(
     code: Code, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> None:  # fmt: skip
-    """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
+    """Write LLVM code, into `code`, that backpropagates through additions of one row to an image.
 
-    For each m < `count`, `lay` has added amounts[m] times the row to an image at offset seats[m].
-    `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
-    is added to the array `moved` at the offset of `laid`. The gradient of amounts[m] is added to
-    vector m of the array `sums`; `total` adds up its numbers. `kind` is the tile's form (`_Tile`).
+    In the forward pass (`lay`), for each m < `count`, amounts[m] times the row was added to the
+    image at offset seats[m]. `laid` has the row, `errors` the image's gradients: both are (array,
+    offset, row stride). The row's gradient is added to the array `moved`, at the offset of `laid`.
+    The gradient of amounts[m] is added to vector m of the array `sums`; `total` adds up its
+    numbers. `kind` is 1 to 10 for a row of as many vectors, or 11 to 14 for 2 to 5 rows of one
+    vector.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)

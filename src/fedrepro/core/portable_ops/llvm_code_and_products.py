@@ -64,7 +64,11 @@ def inner(function: Function) -> Any:
 
 
 def overloaded(choose: Function) -> Function:
-    """Make a function, for compiled code, that runs what choose(*argument types) returns."""
+    """Make a function for compiled code, whose implementation depends on its arguments' types.
+
+    choose(*Numba types) returns the Python function that Numba compiles for arguments of these
+    types.
+    """
 
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code
@@ -107,10 +111,11 @@ class Code(NamedTuple):
 
 
 def written(write: Function, result: Any = types.void) -> Any:
-    """Make a function that compiled code can call; `write` writes the function's LLVM code.
+    """Make a function that compiled code can call, from `write`, which writes its LLVM code.
 
-    write(code, *arguments) gets a `Code` and an LLVM value for each argument, and returns one for
-    the result. `result` is its Numba type; None: the number type of the first argument.
+    write(code, *arguments) gets a `Code` and an LLVM value for each argument. It returns the LLVM
+    value of the result, if any. `result` is the Numba type of the result, by default none; if it is
+    None, the result has the number type of the first argument.
     """
 
     def typed(typing: Any, *kinds: Any) -> Any:

@@ -28,7 +28,7 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    Both panels are side by side; of several scenarios (such as data sets) each has a column.
+    The two panels are side by side. With several scenarios, such as data sets, each has a column.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -45,7 +45,7 @@ class AccuracyCloseUp(Figured):
             yield from checks.nothing_shown(shown)
 
     def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
-        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
+        """Draw a scenario's test accuracies, `numbers`, on `whole`, and a close-up on `close`."""
         accuracy = layout.lines(exhibit, numbers, "accuracy", "test")
         limits, look = layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
         # in the close-up a band whose line is mostly outside would only be in the way
@@ -74,7 +74,7 @@ class AccuracyCloseUp(Figured):
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
-    """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
+    """Label the x axis by `label` or the swept parameter's name; mark all values, if 8 or fewer."""
     key, title, _ = layout.axis_of(exhibit)
     values = sorted(set(layout.positions(numbers[key])))
     if len(values) <= 8:
@@ -83,7 +83,10 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str =
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled: bool) -> None:
-    """Set axes: `whole` to 0–100 %, `close` to `limits`, shaded in `whole`; titles if `titled`."""
+    """Set the axes of accuracy: `whole` shows 0–100 %, `close` shows `limits`, shares (low, high).
+
+    The range `limits` is shaded in `whole`. If `titled`, both axes get titles.
+    """
     for axes, ends in ((whole, (0, 1)), (close, limits)):
         layout.percent(axes)
         axes.set_ylim(*ends)
@@ -169,9 +172,10 @@ FAR = 30  # times as many bytes or rounds from which on their axis is logarithmi
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line. The panels are side by side; of several scenarios (such
-    as data sets) each has a column. The axis of rounds is logarithmic if a method has 30 times the
-    rounds of another, or at least 1,000, with five evaluations in the first 5 % of them.
+    A method without rounds is a horizontal line. The two panels are side by side. With several
+    scenarios, such as data sets, each has a column. The axis of rounds is logarithmic in two cases.
+    One method has at least 30 times the rounds of another; or there are at least 1,000 rounds, with
+    at least five evaluations in the first 5 % of them.
     """
 
     height: ClassVar[float] = 3.3
@@ -214,7 +218,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {method's label: line of test accuracy by rounds; level for a method without}."""
+    """Return {method's label: line of test accuracy by rounds, horizontal if it has no rounds}."""
     rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
     curves = layout.lines_of(exhibit, rows[rows[ROUND].notna()])
     last = float(rows[ROUND].max()) if curves else 1.0
@@ -260,7 +264,7 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {method: accuracy by MB that all parties sent}, a line or, without rounds, a point."""
+    """Return {method's label: line of accuracy by MB that all sent; a point without rounds}."""
     with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
     rows = numbers[numbers[ROUND].notna() | ~with_rounds]
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
@@ -319,7 +323,8 @@ def size_title(exhibit: Exhibit) -> str:
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return {method's label: (parameter values, line of test accuracy against model size)}.
 
-    The values are of the first parameter in the method's `show`, a point each; [] if it has none.
+    `numbers` are csv rows of one panel. The values, one for each point of the line, are of the
+    first parameter in the method's `show`; the list is empty without one.
     """
     rows, keys = final(numbers), ["method", "setting"]
     sizes = select_series(rows, exhibit.settings.size, "").set_index(keys)["mean"]

@@ -58,7 +58,7 @@ class Panel(checks.Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return {(scenario, method): csv rows of `metric` on `split`, with a new column `x`}."""
+        """Return {(scenario, method): csv rows of `metric` on `split`, with x positions as `x`}."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else checks.final(rows)
@@ -75,9 +75,11 @@ class Panel(checks.Strict):
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, layout.Line]:
-        """Return {(scenario, label of a method): line of this panel}, in the order of methods.
+        """Return {(scenario, method's label): line of this panel} from csv rows `numbers`.
 
-        A bound, such as pooled training, equal in all scenarios has one line, at ("", label).
+        A line is left out if it has several numbers at one x, or a single number where others have
+        more. A reference method, such as pooled training, that is equal in all scenarios has one
+        line, last, at ("", label).
         """
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
@@ -99,7 +101,11 @@ class Panel(checks.Strict):
         lines: Mapping[Key, layout.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw `lines` in styles `look`, and what the panel's `dots`, `upright`, `bound` name."""
+        """Draw `lines` in styles `look` on `axes`, and more marks by options of the panel.
+
+        With `dots`, single trials are drawn; with `upright`, upright lines at metrics' means; with
+        `bound`, a dotted line. The csv rows `numbers` have their values.
+        """
         from matplotlib.ticker import LogLocator
 
         of_rounds, log_x = self.along == ROUND, "x" in self.log
@@ -262,10 +268,12 @@ class Map:
         form: str,
         title: str,
     ) -> None:
-        """Draw means of `rows` as cells: colours between `limits`, numbers as in `form` ("{:.1f}").
+        """Draw the means of csv `rows` on `axes` as coloured cells, with the numbers in the cells.
 
-        Below each mean is its sd. If `met` has rows of a metric that is 1 in successful trials, it
-        is the number of successes, unless all succeed; a cell without a success is crossed.
+        Colours span `limits`; `form`, such as "{:.1f}", formats numbers; `title` begins the
+        heading. Below a mean is its sd over trials. If `met` has rows of a metric that is 1 in
+        successful trials, the number of successes takes its place, unless all succeed. A cell
+        without success is crossed.
         """
         table, sds = self.table(rows), self.table(rows, "sd")
         if met is None:
@@ -362,9 +370,11 @@ class HeatMaps(layout.Figured):
 
 
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
-    """Return (a heat map for each pair of varied parameters, csv rows) of the method with `show`.
+    """Return a heat map for each pair of parameters that vary, and the csv rows of their method.
 
-    In a map, other varied parameters have their default or, if that was not run, a middle value.
+    The method is the one of `exhibit` with parameters in `show`. `numbers` are csv rows of all
+    methods. In a map, other varied parameters have their default or, if that was not run, a middle
+    value.
     """
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = checks.final(numbers)

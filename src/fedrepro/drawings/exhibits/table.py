@@ -74,7 +74,8 @@ class TableDrawing(Drawing):
     def sides(self, points: Iterable[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
         """Return two lists of csv columns: those that label the table's rows, and its columns.
 
-        By default "method" and names in `settings` label rows, swept parameters (`points`) columns.
+        By default "method" and the methods' own parameters (`settings`) label rows. Swept
+        parameters and "case", the scenario (`points`), label columns.
         """
         rows = self.rows or ["method", *dict.fromkeys(settings)]
         return rows, self.columns or [key for key in points if key not in rows]

@@ -139,13 +139,13 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: tensor `names` in order, sets of hidden `units` with their axes."""
+    """Converts a torch module's tensors (`names`) to arrays, and lists sets of hidden `units`."""
 
     names: tuple[str, ...]
     units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked weights, by name (J, *shape), to J networks: lists of float64 weights."""
+        """Convert stacked weights, by name (J, *shape), to J networks: tuples of float64 arrays."""
         return list(zip(*(tensors[name].astype(np.float64) for name in self.names), strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
@@ -202,7 +202,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """Keep the `units` units of each hidden layer with the largest weight norms (`strength`)."""
+    """Keep the `units` units of each hidden layer with the largest |weights in| · |weights out|."""
     blocks = list(network)
     for layer in range(hidden_layers(network)):
         chosen = np.sort(np.argsort(-strength(network, layer), kind="stable")[:units])

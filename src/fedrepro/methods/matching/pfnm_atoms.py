@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 class Gaussians:
     """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
-    Of incoming weights and bias, lengths (n,) is |mean · precision|², precision is (n,) or (1,). Of
-    weights to Q classes, classed (n, Q) is mean · precision, classed_precision (n, Q) or (1, Q).
+    For weights to Q classes, classed (n, Q) is mean · precision, classed_precision (n, Q) or (1,
+    Q). For all others, lengths (n,) is |mean · precision|² and precision (n,) or (1,).
     """
 
     lengths: Array
@@ -39,9 +39,9 @@ class Gaussians:
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
-    Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the
-    precisions of a client's unit and an atom, h, G values times precision; `products` are h_l · G_i
-    over incoming weights and bias. Source: PFNM, equation (9).
+    Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d. p, S are the
+    precisions of a client's unit and an atom (common unit), h, G values times precision. `products`
+    are h_l · G_i over all weights but those to classes. Source: PFNM, equation (9).
     """
     # uniform coordinates: |h + G|² / (p + S) - |G|² / S, terms in |G|² joined before they cancel
     shrink = 1.0 / (units.precision + atoms.precision)
@@ -129,10 +129,11 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Atoms in natural parameters, precision times value; divided by precision, posterior means.
+    """The posteriors of atoms (units common to clients): Gaussians of independent weights.
 
-    natural (atoms, P) and precision (atoms,) are those of incoming weights and bias, classed and
-    classed_precision (atoms, Q) those of weights to classes. Source: PFNM, equation (5).
+    classed (atoms, Q): precision · mean of weights to Q classes; classed_precision (atoms, Q):
+    their precision. natural (atoms, P): precision · mean of an atom's other P weights; precision
+    (atoms,): of each of these. Source: PFNM, equation (5).
     """
 
     natural: Array
@@ -143,7 +144,10 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Posterior atoms after earlier steps of a stream; members (J, atoms) counts clients' units."""
+    """Posteriors of atoms (units common to clients) after earlier steps of a stream of data.
+
+    members: how many units of each client have joined each atom in these steps, (J, atoms).
+    """
 
     atoms: Atoms
     members: Ints
@@ -157,7 +161,7 @@ def no_past(layer: MatchedLayer) -> Past:
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Compute the atoms of a matched layer: sums of the prior and of each atom's units.
+    """Compute the posteriors of the atoms (common units) of a layer by their priors and units.
 
     `assignments` has, by client, each unit's atom; `counts` the units per atom. Atoms of the `past`
     come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
@@ -179,7 +183,11 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Sums of value · precision over each atom's prior and units, in one row (slot) per atom."""
+    """Sums over each atom's prior and units, kept up to date while units join and leave atoms.
+
+    An atom (a unit common to clients) has one row (slot) in each array. The sums are of value ·
+    precision and, for weights to classes, of precision. Atoms of `past` have the first rows.
+    """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         before, variance = past.atoms, layer.prior_variance

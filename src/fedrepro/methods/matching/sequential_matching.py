@@ -36,7 +36,7 @@ LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters by which a client's unit joins an atom or becomes a new one.
+    """Parameters by which a client's unit joins an atom (a common unit) or becomes a new one.
 
     gamma0: mass of the Beta process; more makes new atoms likelier. popularity: factor on log(m /
     (J - m)), the reward for an atom that m other clients share, m at most count_cap. width_cap:
@@ -51,7 +51,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer's hidden units, of J clients, to atoms.
+    """A matching of one layer's hidden units, of J clients, to atoms (units common to clients).
 
     assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), the
     number of units that share each atom, over all steps so far if data arrive in a stream.
@@ -98,8 +98,8 @@ def match(
 def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, to save time.
 
-    The last `new` columns are new atoms. If each unit can have one, an older atom is left out if
-    its rewards are less than those of the last new one for all units. NaN columns stay.
+    The last `new` columns are new atoms. If they are enough for all units, an older atom is left
+    out if for every unit it is worth less than the last new atom. NaN columns stay.
     """
     units, columns = rewards.shape
     useful = np.ones(columns, bool)
@@ -223,7 +223,7 @@ def match_networks(
     Networks are tuples (weight0, bias0, …), float64, of equal depth; widths may differ. `shares`,
     (J, K), is the precision of a client's weights to a class in units of 1 / sigma2. `orders` has
     the clients' order in each pass, (passes, J), for each hidden layer, top first. `posterior` are
-    other variances, for the global network's posterior means. Raises FedreproError as `match`.
+    other variances, for the posterior means. Raises FedreproError if weights are not finite.
     """
     matchings = match_down(
         networks, shares, variances, lambda layer, units: match(units, rule, orders[-1 - layer])
@@ -280,7 +280,7 @@ def match_down(
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build a network of `inputs` inputs, `atoms` by layer, lowest first, and the output `bias`."""
+    """Build a network of posterior means of `atoms`, by layer, lowest first, with output `bias`."""
     # posterior means: in the lowest layer of incoming weights first; of biases; of weights to atoms
     means = [units.natural / units.precision[:, None] for units in atoms]
     blocks: list[Array] = [means[0][:, :inputs].T]

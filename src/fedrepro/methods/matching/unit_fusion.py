@@ -63,9 +63,9 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse J networks of one architecture into one of the same widths, by transport of their units.
 
-    Units of layers that a shortcut joins share one transport plan per network, by incoming weights.
-    At most `sweeps` iterations start with the units of network order[0], strongest first, then of
-    order[1], and so on. `share` (J,) averages weights, `towards` (J, K) weights to classes.
+    A set in `units`, such as layers that a shortcut joins, has one transport plan per network, by
+    incoming weights. The search starts at the units of network order[0], strongest first, for at
+    most `sweeps` iterations. `share` (J,) averages weights, `towards` (J, K) weights to classes.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

@@ -68,8 +68,8 @@ class UnitSets:
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting units of set `layer` made a network agree more with `model`.
 
-        `before` and `after` are the network's arrays. If each of these lists the set on one axis
-        at most, a best assignment always makes them agree more.
+        `before` and `after` are the network's arrays. The result is True at once if each array
+        lists the set on one axis at most: a best assignment then always raises the agreement.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -246,7 +246,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitAr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
-    """Compute the gradient of `agreement` by plans[p]: a matrix (L, L) for each set in `units`."""
+    """Compute the gradient of sum_{p<q} <P_p w_p, P_q w_q> by P_p: a matrix (L, L) for each set."""
     others = [
         permuted_network(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))

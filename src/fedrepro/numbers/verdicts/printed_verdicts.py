@@ -350,7 +350,10 @@ def direction(metric: str, away: float) -> str:
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Add to `plan.mistaken` papers with an error in printed values, claims or leaderboards."""
+    """Leave papers with an error in their printed values, claims or leaderboards out of `plan`.
+
+    The error is added to `plan.mistaken`, under the paper's name.
+    """
     for paper in plan.files:
         claims = claims_file(paper)
         try:

@@ -41,7 +41,10 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name`; validation selects from lists (lr=[1, 2]) or its settings="grid"."""
+    """Return the configuration of method `name`, whose parameters are selected on validation data.
+
+    `settings` lists candidates: values as lr=[1, 2], or settings="grid" for the method's own grid.
+    """
     return component(name, label, **settings, choose=BEST)
 
 

@@ -87,11 +87,12 @@ class Hinges(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Whether K spaces have a common point, with the proof.
+    """The proof that K spaces have a common point, or have none.
 
-    meet: None if unproven. point: (d,), whose largest distance from a centre, in radii, is least;
-    it is in all spaces if they meet. largest, smallest: bounds on t, the factor on radii with which
-    the spaces just meet. weights: x, (K,), one for each space, which prove the bound `smallest`.
+    meet: whether they have one; None if unproven. point: (d,), whose largest distance from a
+    centre, in radii, is least; it is in all spaces if they meet. largest, smallest: bounds on t. If
+    all radii are multiplied by t, the spaces just meet. weights: (K,), one for each space, summing
+    to one, from which the bound `smallest` follows.
     """
 
     meet: bool | None

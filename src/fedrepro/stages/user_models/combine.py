@@ -15,7 +15,7 @@ import pandas as pd
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_bytes, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
-from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import METHOD_KINDS, MIXED, MODULE
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
@@ -34,6 +34,7 @@ from fedrepro.training.examples import Examples, tensor_of
 NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
 NUMBERS += ["parameters", "forward_passes", "seconds"]
 MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
+NETWORK = "fedrepro.network"  # the key of the network's name where --model does not give it
 
 
 def combine(
@@ -103,7 +104,7 @@ def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, 
     state = as_state(made, models.classes)
     if out.suffix != ".safetensors":
         save_state(out, state)
-    elif made.networks > 1:
+    elif set(state) >= MIXTURE:
         raise FedreproError(
             f"cannot write {out}: several networks with their weights go into one .pt file only"
         )
@@ -124,7 +125,7 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     """
     import torch
 
-    if made.networks == 1:
+    if made.networks == 1 and not made.gate:
         return made.state_dict()
     even = np.full((made.networks, classes), 1 / made.networks)
     weights = even if made.weights is None else made.weights
@@ -159,9 +160,15 @@ def run_all(
         for row, made in found:
             if isinstance(made, GlobalModel):  # not models of clients
                 state = as_state(replace(made, layers=models.layers), models.classes)
+                if _is_named(models.model) and not _is_named(made.model):
+                    state = {NETWORK: made.model.token, "state_dict": state}
                 save_state(out / f"{row['method']}.pt", state)
         write_text(out / "table.csv", csv_text(pd.DataFrame(rows)))
     return rows, notes
+
+
+def _is_named(model: Spec) -> bool:  # by --model, since a state dict does not tell
+    return model.name == MIXED or bool(model.component.meta.get(MODULE))
 
 
 def entries(
@@ -234,16 +241,16 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
     """
     assert files.evaluate is not None
     words, models = files.words, files.models
-    if len(models) > 1 and len(words) not in (0, 1, len(models)):
+    # if there is one file, several names are those of its networks
+    named = [words] * len(models) if min(len(words), len(models)) < 2 else [[w] for w in words]
+    if len(named) != len(models):
         raise FedreproError(
             f"--model names {len(words)} networks for {len(models)} files: name one for all, or "
             "one for each"
         )
     examples_for = cache(partial(model_and_data_files.read_examples, files.evaluate))
-    for place, path in enumerate(models):
-        own = words[place : place + 1] if len(words) == len(models) else words[:1]
-        # if there is one file, several names are those of its networks
-        made, local = _model(path, files, words if len(models) == 1 else own)
+    for path, own in zip(models, named, strict=True):
+        made, local = _model(path, files, own)
         examples = examples_for(local.shape, local.classes)
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
@@ -263,6 +270,8 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
     """Read a network or ensemble of architectures named `words`; return it, and its networks."""
     state, names = model_and_data_files.read_state(path), [str(path)]
+    if isinstance(state, Mapping) and NETWORK in state:
+        words = [state[NETWORK]]
     mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixture else [state]
     if mixture:

@@ -80,8 +80,7 @@ def problem_of(
     own = train(network, examples["train"], tasks, settings, starts).tensors
     data = ClientData(examples["train"], rows, validation, examples["clients"])
     clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
-    counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
-    first = initial_weights(network, settings, [RngKey(0)])
+    first, counts = initial_weights(network, settings, [RngKey(0)]), clients.label_counts
     of_all = inputs, labels, *pairs["public"], *pairs["server"], clients, first
     info = ClientInfo(training, "cpu", counts.sum(1), counts, *of_all)
     models = LocalModels(model, shape, classes, own)

@@ -153,8 +153,9 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        Other arguments are `epochs`, `chosen`, `lr`, `steps`, `terms` and `private` of `train`.
-        Models that are not finite are left out, and the result has the sum of the others' weights.
+        `start` are tensors (1, *shape). `how` has `epochs` and, if wanted, `chosen` clients, `lr`,
+        `steps` (minibatches), loss `terms` and their `private` tensors. Models that are not finite
+        are left out, and the result has the sum of the others' weights.
         """
         return self._fitted(train_and_average, start, rng, weights=weights, **how)
 
@@ -262,9 +263,10 @@ class Clients:
         return self._answers(question, weights, chosen)
 
     def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
-        """Measure running statistics (of BatchNorm) at `weights` on all examples of chosen clients.
+        """Measure BatchNorm's running statistics at `weights` on all examples of `chosen` clients.
 
-        Clients that lack these weights receive them. Returns float32 (1, *shape).
+        Clients that lack these weights receive them. Returns float32 (1, *shape) by tensor name,
+        pooled over clients by their numbers of examples.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 

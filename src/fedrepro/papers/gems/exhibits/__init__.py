@@ -31,7 +31,10 @@ def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return `gems`, average, local tuned in `layers`; two controls in all layers at lr 0.001."""
+    """Return `gems`, average and clients' models, tuned on public images in `layers`, and controls.
+
+    The controls, clients' and new networks, are tuned in all layers at step size 0.001, not 0.01.
+    """
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)

@@ -81,9 +81,13 @@ def softmax_spaces(
 ) -> GoodEnough:
     """Prepare the clients' good-enough spaces, which all parameter settings of `gems_convex` share.
 
-    A space is a ball or ellipsoid of models with enough accuracy at a client. The result has
-    models, validation examples and, for ellipsoids, relative radii. A radius is searched when a
-    setting first asks for its accuracy, and then kept. The parameters are those of `gems_convex`.
+    A space is a ball or ellipsoid (`space`) of models with enough accuracy at a client. The result
+    has models, validation examples and, for ellipsoids, relative radii. These come from Fisher
+    information on `fisher_examples` examples, and are at least `c_min` of the largest. A radius is
+    searched when a setting first asks for its accuracy, and then kept. The search goes up to
+    `r_max`, to within `delta`, with `points` random models at each radius. `draws` says whether
+    their directions are "shared" by all radii, or "fresh". `radii` says whether radii are "drawn"
+    in this way, or "proven".
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
@@ -177,8 +181,11 @@ def unit_spaces(
 ) -> LayerSpaces:
     """Prepare the search for balls around clients' units of the lowest hidden layer.
 
-    Balls do not depend on the later merging, so all parameter settings of `gems_neural` share them.
-    The parameters are those of `gems_neural`.
+    A ball has the units whose outputs differ little. Balls do not depend on the later merging, so
+    all parameter settings of `gems_neural` share them. A radius is searched up to `r_max`, to
+    within `delta`, with `points` random units at each radius. `draws` says whether their directions
+    are "shared" by all radii, or "fresh". `deviation` says whether 1/d in equation (3) is "outside"
+    the root.
     """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
@@ -250,8 +257,8 @@ def gems_neural(
     """Merge clients' hidden units whose balls of similar outputs share a point; keep all others.
 
     Layers are merged one by one from the lowest; after each, clients train the layers above again.
-    Output layers are combined as softmax models by `gems_convex`. Source: GEMS, section 3.2,
-    equation (3).
+    Output layers are combined as softmax models, by a point searched in all good-enough spaces.
+    Source: GEMS, section 3.2, equation (3).
     """
     assert info.clients is not None
     own, search = info.clients, Intersecting("ball", point, as_published, delta)

@@ -43,11 +43,11 @@ def p2p_nodes(
     """Generate data of two nodes with y = θ·[1, x₁, x₂] + noise, each seeing one coordinate of x.
 
     θ = [−0.3, 0.5, 0.8], noise variance 0.64; node 1 has x₁ uniform on [−1, 1] and x₂ = 0, node 2
-    has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. With view~central every example has both coordinates,
-    as the paper's central node. Test examples, which the paper does not describe, have both
-    coordinates, and noise. The data have targets instead of classes: x float32 (N, 2), y float32
-    (N,); the group of an example is its node. `raw` is not used; the data depend on `draw`, not on
-    a run's seed.
+    has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. If `view` is "central", every example has both
+    coordinates, as at the paper's central node. Test examples, which the paper does not describe,
+    have both coordinates, and noise. The data have targets instead of classes: x float32 (N, 2), y
+    float32 (N,). The group of an example is its node. `raw` is not used; the data depend on `draw`,
+    not on a run's seed.
     """
     rng = RngKey(0, trial=draw)
     seen = {"nodes": np.eye(2), "central": np.ones((2, 2))}[view]

@@ -33,7 +33,7 @@ LEAST = 0.005  # shares above half a percent are written into the matrix
 
 @drawing("confusion")
 class Confusion(Figured):
-    """A figure of the confusion matrix of a node's predictions, for each method."""
+    """A figure with one matrix per method: which class a graph's node predicts for which class."""
 
     groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
         default_factory=dict,
@@ -58,11 +58,12 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read a node's confusion matrices, by trial, from files next to `metrics`.
+        """Read how a node confuses classes, trial by trial, from a file next to each of `metrics`.
 
-        `measure` has the node and its belief, before or after averaging; `setting` is the token of
-        the method's parameters; the first `trials` trials are read; `where` is not used. Returns
-        {("confusion", such as "6 as 0"): shares by trial}.
+        `metrics` are paths of a method's result files. `measure` names the node, and whether it
+        predicts "before" or "after" averaging with neighbours. `setting` are the method's parameter
+        values as text. The first `trials` trials are read; `where` is not used. Returns
+        {("confusion", such as "6 as 0"): shares of class 6 that are predicted as 0, by trial}.
         """
         import pandas as pd
 

@@ -69,11 +69,11 @@ def pfnm_sized(
 ) -> GlobalModel | None:
     """Match clients by PFNM at the smallest sigma2 found whose network has `units` units per layer.
 
-    `units` is a mean over hidden layers. The size falls as sigma2 rises, though not at every step,
-    so log sigma2 is bisected between a larger network and one that is not. If bisection jumps over
-    the size, it is repeated with the clients in another random order, which changes sizes by a few
-    units. Returns None if no network has the size, or all clients together have fewer units. All
-    else is as in `pfnm`.
+    `units` is a mean over hidden layers. The size falls as sigma2 rises, though not at every step.
+    So log sigma2 is bisected between a value whose network is too large and one whose network is
+    not. If bisection jumps over the size, it is repeated with the clients in another random order,
+    which changes sizes by a few units. Other parameters have the defaults of method `pfnm`. Returns
+    None if no network has the size, or all clients together have fewer units.
     """
     if not has_enough_units(clients, units):
         return None
@@ -206,9 +206,11 @@ def best_clients(
 ) -> GlobalModel | None:
     """Put the m most accurate clients' networks side by side in one network of `units` units.
 
-    m is `units` divided by a client's hidden width. Accuracy is on a client's own training data, so
-    clients with few classes do well, whatever their accuracy on all data; of equal clients the
-    first is taken. The network is made as in `whole_clients`.
+    m is `units` divided by a client's hidden width; the result is None if m is not whole, or too
+    large. Accuracy is on a client's own training data, so clients with few classes do well,
+    whatever their accuracy on all data. Of equally accurate clients the first is taken. The
+    network's logits are the mean of the m clients' logits. With `class_weights`, client j's logit
+    of class k counts by its share of their examples of class k.
     """
     assert info.clients is not None
     evaluations = [
@@ -268,8 +270,8 @@ def pruned_concatenation(
 ) -> GlobalModel | None:
     """Put all clients' networks side by side, and keep the strongest hidden units of each layer.
 
-    Kept are the `units` with the largest product of two norms, that of incoming weights with bias
-    and that of outgoing weights, or all units if there are fewer. Nothing is matched.
+    These are the `units` units with the largest product of two norms: of incoming weights with
+    bias, and of outgoing weights. All units are kept if there are fewer. Nothing is matched.
     """
     assert info.label_counts is not None
     if exact and not has_enough_units(clients, units):
@@ -298,11 +300,11 @@ def unmatched(
 ) -> GlobalModel:
     """Return the network that PFNM would make if it merged no hidden units: a control.
 
-    Every client's unit is a global unit. A weight v becomes its posterior mean, (v p) /
-    (1/sigma02 + p) with p = 1/sigma2, or p = f_jk/sigma2 towards class k, where f_jk is client j's
-    share of the examples of class k. So a client counts almost fully for every class that it has,
-    whereas `concatenation` scales it by f_jk. Weights between units of different clients are 0.
-    Source: PFNM, Propositions 1 and 4 with one member per global unit.
+    Each unit of each client becomes a unit of the network. A weight v becomes its posterior mean, v
+    p / (p + 1/sigma02). Its precision p is 1/sigma2, or f_jk/sigma2 for weights to class k, with
+    f_jk client j's share of the examples of class k. So a client counts almost fully for every
+    class that it has, whereas `concatenation` scales its logits by f_jk. Weights between units of
+    different clients are 0. Source: PFNM, Propositions 1 and 4 with one member per global unit.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)

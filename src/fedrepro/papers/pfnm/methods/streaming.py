@@ -50,11 +50,12 @@ Steps = Annotated[int, Arg("number of parts in which each client's data arrive",
 )
 @dataclass(kw_only=True)
 class PfnmStreaming:
-    """PFNM on a stream of data: each step clients train on new data, and their units are matched.
+    """PFNM on a stream of data: at each step clients train on new data and their units are matched.
 
-    A round is a step; units are matched to atoms, the global units so far. Clients start the first
-    step from initial weights, and later steps from global units that they often had before, from
-    new units, and noise. Source: PFNM, supplement, equations (10) and (11).
+    A step is a round. Clients' hidden units are matched to atoms: the units of the global network
+    so far. Clients start the first step from initial weights. They start a later step from atoms,
+    drawn by how often their units joined them, from new units, and noise. Source: PFNM, supplement,
+    equations (10) and (11).
     """
 
     steps: Steps = 15

@@ -187,8 +187,8 @@ class Search:
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
         """Return the search's state after a round with grid point number `point` and its `reward`.
 
-        Mean and log-precision move by rate · window_step over the last window + 1 rewards. The mean
-        is clipped to the grid, and precisions to LEAST_PRECISION and MOST_PRECISION.
+        Mean and log-precision move by rate · sum (r - mean r) grad log P over the last window + 1
+        rewards. The mean is clipped to the grid, precisions to [2, 200].
         """
         last = slice(-(self.window + 1), None)
         score = self.distribution(state).score(point)

@@ -60,7 +60,7 @@ class RepresentationMatching:
         return [(j + 1, j) for j in range(count - 1)]
 
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
-        """Return shapes of the tensors of maps f_j between activations by name: match0_weight, …"""
+        """Return {name: shape} of the tensors of maps f_j for `network`, such as match0_bias."""
         return {name: parameter.shape for name, parameter in self._parameters(network)}
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
