@@ -130,21 +130,23 @@ def compute(job: Any, device: str) -> None:
         module.run(job, *([] if job.stage == "simulate" else [device]))
 
 
-def _draw(job: dict[str, Any]) -> None:
-    out = Path(job["out"])
-    if job["stage"] == "download":
-        mirror = os.environ.get("FEDREPRO_MIRROR", "")
-        import_module("fedrepro.stages.data").download(job["dataset"], job["file"], mirror, out)
+def _draw(data: dict[str, Any]) -> None:
+    out = Path(data["out"])
+    if data["stage"] == "download":
+        from fedrepro.stages.data import download
+
+        download(data["dataset"], data["file"], os.environ.get("FEDREPRO_MIRROR", ""), out)
         return
-    pages = import_module("fedrepro.stages.figures_and_pages")
-    if job["stage"] == "exhibit":
-        pages.draw_exhibit(job["exhibit"], _plan(job), out)
-    elif job["stage"] == "claims":
-        pages.judge_claims(claims_file(job["paper"]), job["exhibits"], Path(job["reports"]), out)
-    elif job["stage"] == "board":
-        pages.draw_board(job["board"], job["scale"], Path(job["reports"]), out)
+    from fedrepro.stages import figures_and_pages as pages
+
+    if data["stage"] == "exhibit":
+        pages.draw_exhibit(data["exhibit"], _plan(data), out)
+    elif data["stage"] == "claims":
+        pages.judge_claims(claims_file(data["paper"]), data["exhibits"], Path(data["reports"]), out)
+    elif data["stage"] == "board":
+        pages.draw_board(data["board"], data["scale"], Path(data["reports"]), out)
     else:
-        pages.draw_site(job["scale"], Path(job["reports"]), out, job["exhibits"])
+        pages.draw_site(data["scale"], Path(data["reports"]), out, data["exhibits"])
 
 
 def _plan(values: dict[str, Any]) -> Any:

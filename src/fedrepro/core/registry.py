@@ -182,8 +182,8 @@ def _load(file: str) -> None:
     try:
         with component_files.opened_files() as opened:
             made = component_files.load_file(file)
-        models = _found["model"].items()
-        asked = next((name for name, item in models if made and item.fn is made), "")
+        models = _found["model"].values() if made else ()
+        asked = next((item.name for item in models if item.fn is made), "")
         if made and not asked:
             name = made.__name__.lower()
             asked = f"own_{name}" if name in before["model"] else name
