@@ -122,7 +122,7 @@ def forked(work: Callable[[], None]) -> harness.Timed:
 @contextlib.contextmanager
 def timed_checksums(spent: list[float]) -> Iterator[None]:
     """Append the processor time of every checksum that is computed to `spent`."""
-    from fedrepro.core import artifacts
+    from fedrepro.core import checksummed_files as artifacts
 
     kept = {name: getattr(artifacts, name) for name in NAMES}
     for name, compute in kept.items():

@@ -109,9 +109,9 @@ class Data:
         from fedrepro.api import NEEDS
         from fedrepro.core.registry import components, parse_token
         from fedrepro.networks.predict import network_of
-        from fedrepro.stages.client_and_server_examples import examples_of
+        from fedrepro.stages.trial_data import examples_of
         from fedrepro.training.federation.clients import ClientData, Clients
-        from fedrepro.training.training_settings import settings_of
+        from fedrepro.training.training_settings_and_procedures import settings_of
 
         spec = parse_token("model", model)
         network = network_of(spec, self.prepared.shape, len(self.prepared.classes))
@@ -126,7 +126,7 @@ def trained(clients: Any) -> Any:
     from fedrepro.core.rng import RngKey
     from fedrepro.training.engine import train
     from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches import Task
+    from fedrepro.training.minibatches_and_augmentation import Task
 
     tasks = [Task(rows, RngKey(0, client=j)) for j, rows in enumerate(clients.data.rows)]
     starts = initial_weights(clients.network, clients.settings, [task.rng for task in tasks])
@@ -186,7 +186,7 @@ class Trial:
     def setting(self, clusters: int) -> dict[str, float]:
         """A setting, with what those before it have found."""
         from fedrepro.numbers.model_evaluation import EvaluationSplit, measure
-        from fedrepro.stages.client_and_server_examples import examples_of
+        from fedrepro.stages.trial_data import examples_of
 
         began, spec, own = time.process_time(), self._spec(clusters), self.shared
         made = spec.component.fn(own.clients, own.info, rng=own.rng, **spec.values, **own(spec)[0])

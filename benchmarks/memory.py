@@ -118,10 +118,10 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
 def match_block(models: Path, home: Path, block: int) -> None:
     """PFNM on the first clients of all."""
     from fedrepro.api import ClientInfo, LocalModels
+    from fedrepro.core.checkpoint_and_model_files import read_models
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import RngKey
-    from fedrepro.core.state_and_model_files import read_models
-    from fedrepro.data.partition_building import read_partition
+    from fedrepro.data.partitions_and_populations import read_partition
     from fedrepro.data.prepared import load_prepared
 
     prepared = load_prepared(home / "data")

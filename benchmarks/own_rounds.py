@@ -19,15 +19,15 @@ from problems import Workload
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layout_and_buffers import parts_of
+from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 MATCHING = RepresentationMatching(1.0, "mean")
 PEAK_GIB, STATE_MB = 1.5, 200.0

@@ -40,7 +40,7 @@ from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.federation.clients import ClientData, Clients, initial_weights  # noqa: E402
-from fedrepro.training.training_settings import settings_of  # noqa: E402
+from fedrepro.training.training_settings_and_procedures import settings_of  # noqa: E402
 
 SLICES = "loop of slices"
 SCRIPTS = {"pfl": "pfl_rounds.py", "flower": "flower_rounds.py"}

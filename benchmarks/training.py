@@ -26,14 +26,14 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
-from fedrepro.data.partition_building import read_partition  # noqa: E402
+from fedrepro.data.partitions_and_populations import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.stages.client_and_server_examples import examples_of  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
+from fedrepro.stages.trial_data import examples_of  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.federation.clients import initial_weights  # noqa: E402
-from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.training_settings import settings_of  # noqa: E402
+from fedrepro.training.minibatches_and_augmentation import Task  # noqa: E402
+from fedrepro.training.training_settings_and_procedures import settings_of  # noqa: E402
 
 HIDDEN = 50
 

@@ -28,8 +28,8 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 from fedrepro.core import kernel_pinning  # noqa: E402
-from fedrepro.core.component_files import NAMED  # noqa: E402
 from fedrepro.core.kernel_pinning import BRANCHES  # noqa: E402
+from fedrepro.core.user_component_files import NAMED  # noqa: E402
 
 kernel_pinning.pin()  # before NumPy and torch are loaded
 # a machine that is busy with other work must not fail a property, so there are no deadlines

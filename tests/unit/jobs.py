@@ -12,8 +12,8 @@ from typing import Any
 from unittest import mock
 
 from fedrepro.cli.main import main
+from fedrepro.core.checkpoint_and_model_files import save_state
 from fedrepro.core.registry import SCENARIO, entry_of, spec_of_entry
-from fedrepro.core.state_and_model_files import save_state
 from fedrepro.stages import trial_rounds
 from fedrepro.stages.federate_and_peer import CHECKPOINT_SECONDS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.registry import components
-from fedrepro.data.assignment import Assignment, TrainingLabels
+from fedrepro.data.client_assignment_and_skew import Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
 
 NAMES = sorted(components("partition"))

@@ -13,7 +13,7 @@ from fedrepro.training import autograd_trainer, engine
 from fedrepro.training.autograd_trainer import ModelNoise
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task, epoch_order, normal_pairs
+from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, normal_pairs
 
 
 def clients_of(sizes, numbers, classes, dtype=torch.float32):

@@ -36,8 +36,8 @@ from fedrepro.networks.layers import (
 from fedrepro.networks.network import Network, dense
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, Proximal
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import Procedure, Settings
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import Procedure, Settings
 
 INPUTS, EXAMPLES, STEPS = 61, 130, 40
 DTYPES = ["float32", "float64"]

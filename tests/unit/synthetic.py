@@ -13,14 +13,14 @@ import once
 import pyarrow as pa
 import pytest
 
-from fedrepro.core.artifacts import read_json, write_table
+from fedrepro.core.checksummed_files import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.numbers.exhibit_files import write_files
 from fedrepro.numbers.tables_and_selection import read_metrics
 from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 
 ROOT = Path(__file__).parents[2]
 KEY = "pfnm/figure-2a"

@@ -18,8 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedrepro.core import artifacts, state_and_model_files
-from fedrepro.core.artifacts import (
+from fedrepro.core import checkpoint_and_model_files as state_and_model_files
+from fedrepro.core import checksummed_files as artifacts
+from fedrepro.core.checkpoint_and_model_files import (
+    KIND,
+    load_state,
+    model_rows,
+    read_models,
+    save_state,
+)
+from fedrepro.core.checksummed_files import (
     atomic,
     read_json,
     read_provenance,
@@ -32,13 +40,6 @@ from fedrepro.core.artifacts import (
     write_table,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.state_and_model_files import (
-    KIND,
-    load_state,
-    model_rows,
-    read_models,
-    save_state,
-)
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
-from fedrepro.core.artifacts import read_json
+from fedrepro.core.checksummed_files import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import bytes_up
 from fedrepro.drawings.lines_and_layout import rules
@@ -25,7 +25,7 @@ from fedrepro.numbers.leaderboard import (
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.planning.config_files import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, require_frozen
-from fedrepro.record.recorded_results_and_boards import write_board
+from fedrepro.record.record_entries_and_leaderboards import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by

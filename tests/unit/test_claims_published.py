@@ -26,9 +26,9 @@ from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
     word_of,
 )
 from fedrepro.planning.config_files import SCALES, load_exhibits
-from fedrepro.record.recorded_results_and_boards import drawn_keys
+from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
-from fedrepro.stages.figures_and_pages import judge_claims
+from fedrepro.stages.figures_claims_and_pages import judge_claims
 
 ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits

@@ -22,14 +22,14 @@ from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.client_queries import (
+from fedrepro.training.federation.client_queries_and_costs import (
     evaluated,
     gradients_at,
     models_sent,
     size_of,
 )
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from fedrepro.planning.config_files import (
     validated,
 )
 from fedrepro.planning.plan import Plan, require_frozen
-from fedrepro.stages.figures_and_pages import draw_board as board
+from fedrepro.stages.figures_claims_and_pages import draw_board as board
 
 ROOT = Path(__file__).parents[2]
 

@@ -26,7 +26,7 @@ from problems import problem
 
 from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
-from fedrepro.core import component_files
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.registry import components
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.stages.user_models import method_contract as held

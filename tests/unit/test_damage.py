@@ -14,10 +14,10 @@ import pytest
 from synthetic import workplace, write_runs  # noqa: F401
 
 from fedrepro.cli.job import compute
-from fedrepro.core.artifacts import forget
+from fedrepro.core.checkpoint_and_model_files import load_state, read_models
+from fedrepro.core.checksummed_files import forget
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.state_and_model_files import load_state, read_models
-from fedrepro.data.partition_building import read_partition
+from fedrepro.data.partitions_and_populations import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.run_times import spent_by_stage
@@ -26,10 +26,10 @@ from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
-from fedrepro.record.recorded_results_and_boards import RECORD, record
+from fedrepro.record.record_entries_and_leaderboards import RECORD, record
 from fedrepro.record.site.report_data import claims_of
 from fedrepro.stages import federate_and_peer as federate
-from fedrepro.stages.figures_and_pages import draw_exhibit, judge_claims
+from fedrepro.stages.figures_claims_and_pages import draw_exhibit, judge_claims
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")

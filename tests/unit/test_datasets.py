@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mirror import TABLE
 
-from fedrepro.components.datasets.mnist import TEST, TRAIN
-from fedrepro.core.artifacts import read_json, write_json
+from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
+from fedrepro.core.checksummed_files import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data import raw_files as table_module

@@ -17,9 +17,9 @@ from fedrepro.networks.predict import network_of
 from fedrepro.stages.job_log_and_gpu_lock import claim, device_of, visible
 from fedrepro.training.autograd_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Entropy
-from fedrepro.training.optimiser_steps import Layout
-from fedrepro.training.training_settings import Procedure, settings_of
+from fedrepro.training.training_settings_and_procedures import Procedure, settings_of
 
 HOLD = """
 import sys, time

@@ -19,17 +19,17 @@ from synthetic import plan
 from test_datasets import write_idx
 
 from fedrepro.cli.main import main
-from fedrepro.components.datasets.mnist import TEST, TRAIN
-from fedrepro.core import component_files
+from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.state_and_model_files import read_models
 from fedrepro.data.raw_files import raw_files
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.verdicts.printed_verdicts import read_published, require_cells
 from fedrepro.planning.config_files import Config, ExhibitFile, table_names
 from fedrepro.planning.jobs import public_data_of
 from fedrepro.planning.plan import Plan
-from fedrepro.training.optimiser_steps import Layout
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/data.md").read_text()

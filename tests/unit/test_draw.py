@@ -28,7 +28,7 @@ from synthetic import (
     write_runs,
 )
 
-from fedrepro.core.artifacts import read_json, read_provenance, read_table, write_table
+from fedrepro.core.checksummed_files import read_json, read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.lines_and_layout import figure, lines, rules
@@ -36,7 +36,7 @@ from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, fa
 from fedrepro.numbers.run_times import timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv, summarise
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -179,7 +179,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "import fedrepro.stages.figures_and_pages\n"
+        "import fedrepro.stages.figures_claims_and_pages\n"
         "from fedrepro.numbers.tables_and_selection import read_csv\n"
         "exhibit, numbers = plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text())\n"
         "images = exhibit.settings.drawing.files(exhibit, {}, numbers)\n"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from small_exhibits import file_of, small
 from synthetic import draw, plan, plausible, tables_of, workplace
 
-from fedrepro.core.artifacts import read_json
+from fedrepro.core.checksummed_files import read_json
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
 from fedrepro.drawings.exhibits.lines_and_heat_maps import pair_maps
 from fedrepro.drawings.lines_and_layout import Line, by_case, close_up, figure, rules

@@ -25,10 +25,10 @@ from fedrepro.training import compiled_trainer
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
-from fedrepro.training.minibatches import Task, epoch_order, schedule
-from fedrepro.training.optimiser_steps import Layout
-from fedrepro.training.training_settings import Procedure, Settings, settings_of
+from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, schedule
+from fedrepro.training.training_settings_and_procedures import Procedure, Settings, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]
 FEATURES, CLASSES = 64, 4
@@ -126,7 +126,7 @@ def require_plain(own, found, tolerance=1e-10):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr("fedrepro.training.training_settings.PIECE_ROWS", 7)
+    monkeypatch.setattr("fedrepro.training.training_settings_and_procedures.PIECE_ROWS", 7)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "dense", "deep"])
@@ -233,8 +233,10 @@ def test_bytes_do_not_depend_on_the_round_before(kind, optimiser):
 def test_chunks_may_end_anywhere(monkeypatch, patience):
     own = training(given=procedure("amsgrad", epochs=25, patience=patience), spread=0.6)
     whole = own.run()
-    monkeypatch.setattr("fedrepro.training.minibatches.CHUNK_BYTES", 8 * len(SIZES) * 8 * 5)
-    monkeypatch.setattr("fedrepro.training.minibatches.VISITED_ROWS", 50)
+    monkeypatch.setattr(
+        "fedrepro.training.minibatches_and_augmentation.CHUNK_BYTES", 8 * len(SIZES) * 8 * 5
+    )
+    monkeypatch.setattr("fedrepro.training.minibatches_and_augmentation.VISITED_ROWS", 50)
     require_same(own.run(), whole)
 
 

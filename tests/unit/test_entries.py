@@ -9,7 +9,7 @@ import synthetic
 from small_exhibits import file_of, small
 from synthetic import draw, undrawn, workplace  # noqa: F401
 
-from fedrepro.core.artifacts import read_json
+from fedrepro.core.checksummed_files import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import exhibit_metadata, stand_in

@@ -14,7 +14,7 @@ import pytest
 import torch
 from problems import SIZES, pictures
 
-from fedrepro.components.features.by_networks import INSTALL
+from fedrepro.components.features.by_trained_networks import INSTALL
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.feature_extraction import feature_spec, represent, resolved_features
@@ -94,7 +94,7 @@ def test_lite0_refuses_other_weights_and_names_its_packages(monkeypatch):
         with pytest.raises(FedreproError, match=re.escape(INSTALL)):
             represent(pictures(), "lite0")
     pytest.importorskip("efficientnet_lite_pytorch")
-    monkeypatch.setattr("fedrepro.components.features.by_networks.SHA256", "0" * 64)
+    monkeypatch.setattr("fedrepro.components.features.by_trained_networks.SHA256", "0" * 64)
     with pytest.raises(FedreproError, match="not those that were published"):
         represent(pictures(), "lite0")
 

@@ -16,10 +16,10 @@ from problems import problem, unwell
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.drift_correction import effective_steps
-from fedrepro.methods.fedavg import sample_clients
+from fedrepro.methods.fedavg_fedprox_fedadam import sample_clients
+from fedrepro.methods.fednova_scaffold_feddyn import effective_steps
 from fedrepro.training.federation.clients import Clients
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from synthetic import FILES, KEY, SOURCE, plan, workplace, write_runs, write_training_times
 
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import write_json, write_table
+from fedrepro.core.checksummed_files import write_json, write_table
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import Arrays, write_prepared
 from fedrepro.planning.config_files import Config

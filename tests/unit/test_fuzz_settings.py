@@ -22,8 +22,8 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from synthetic import draw, workplace
 
+from fedrepro.cli.app_plan_check_bench_site import app
 from fedrepro.cli.main import FAULT, main
-from fedrepro.cli.typer_app_and_small_commands import app
 from fedrepro.core.registry import KINDS, parse_token
 from fedrepro.drawings import lines_and_layout as draw_module
 from fedrepro.planning.config_files import SCALES, Config, load_exhibits, merge, validated

@@ -23,7 +23,7 @@ from test_datasets import arrays_of, write_idx
 from test_published_forms import GUTENBERG, speech, tar_of, write_ham
 
 from fedrepro.components.datasets.ham10000 import FILES
-from fedrepro.components.datasets.mnist import TEST, TRAIN
+from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components

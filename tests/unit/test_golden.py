@@ -22,7 +22,7 @@ from problems import CLASSES, FEATURES, peers_of, pictures, problem
 from fedrepro.api import BELIEFS
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.assignment import TrainingLabels
+from fedrepro.data.client_assignment_and_skew import TrainingLabels
 from fedrepro.data.raw_files import raw_files
 from fedrepro.training.mixing_matrices import weights_of
 
@@ -96,8 +96,8 @@ def of_model(item):
 def of_training(item):
     from fedrepro.training.engine import train
     from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.training_settings import settings_of
+    from fedrepro.training.minibatches_and_augmentation import Task
+    from fedrepro.training.training_settings_and_procedures import settings_of
 
     given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))

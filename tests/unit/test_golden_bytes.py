@@ -56,8 +56,8 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples
     from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.training_settings import settings_of
+    from fedrepro.training.minibatches_and_augmentation import Task
+    from fedrepro.training.training_settings_and_procedures import settings_of
 
     values, shape, classes = MODELS[model]
     network = network_of(components("model")[model].spec(values), shape, classes)

@@ -38,7 +38,7 @@ def test_recorded_tables_have_their_bytes():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_stay(command: str):
-    from fedrepro.cli.typer_app_and_small_commands import app
+    from fedrepro.cli.app_plan_check_bench_site import app
 
     found = typer.main.get_command(app)
     for word in command.split():

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from partitioned import spec_of
 
-from fedrepro.cli.data_and_draw import draw_partition, drawn_partition
+from fedrepro.cli.list_data_and_draw_partitions import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partition_building import build_partition, read_partition, write_partition
+from fedrepro.data.partitions_and_populations import (
+    build_partition,
+    read_partition,
+    write_partition,
+)
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map

@@ -16,18 +16,18 @@ from problems import model_of, peers_of, problem_on
 from torch import nn
 
 from fedrepro.api import GlobalModel, takes
-from fedrepro.core import component_files
-from fedrepro.core.artifacts import read_source
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checkpoint_and_model_files import read_models
+from fedrepro.core.checksummed_files import read_source
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.state_and_model_files import read_models
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.user_models import method_contract as held
 from fedrepro.training.autograd_trainer import activations
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import Procedure, settings_of
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import Procedure, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 (RESNET,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "@module" in code)

@@ -18,9 +18,9 @@ from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.autograd_trainer import right_predictions
 from fedrepro.training.engine import is_compiled
 from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal
-from fedrepro.training.optimiser_steps import Layout
-from fedrepro.training.training_settings import Procedure, settings_of
+from fedrepro.training.training_settings_and_procedures import Procedure, settings_of
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one

@@ -26,14 +26,15 @@ from fedrepro.cli import main as entry
 from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.cli.main import FAULT, MENDABLE, main, name_configured
 from fedrepro.cli.snakemake_hooks_and_slurm import take_failed
-from fedrepro.core import component_files, provenance, registry
+from fedrepro.core import provenance, registry
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
-from fedrepro.data.assignment import Assignment
+from fedrepro.data.client_assignment_and_skew import Assignment
 from fedrepro.data.feature_extraction import represent
-from fedrepro.data.partition_building import _require_sound, build_partition
+from fedrepro.data.partitions_and_populations import _require_sound, build_partition
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.trial_statistics import by_metric
@@ -89,7 +90,7 @@ OWN_PARTITION = """
 import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import Assignment
+from fedrepro.data.client_assignment_and_skew import Assignment
 
 @register("partition", "own_cut", version=1, title="t")
 def own_cut(examples, rng):

@@ -14,7 +14,7 @@ from findings import RECORD, ROOT, told
 from synthetic import KEY, draw, plan, undrawn, workplace, write_training_times
 
 from fedrepro.api import NEEDS
-from fedrepro.core.artifacts import read_json, write_json
+from fedrepro.core.checksummed_files import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
 from fedrepro.numbers.exhibit_files import read_claims

@@ -12,8 +12,8 @@ from test_partitions import problems
 import fedrepro.components.partitions.dirichlet as dirichlet_module
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.data.assignment import UNASSIGNED, require_examples
-from fedrepro.data.partition_building import PartitionIndices, build_partition
+from fedrepro.data.client_assignment_and_skew import UNASSIGNED, require_examples
+from fedrepro.data.partitions_and_populations import PartitionIndices, build_partition
 from fedrepro.planning.jobs import Scenario
 
 

@@ -19,13 +19,13 @@ from problems import problem
 from small_exhibits import small
 
 from fedrepro.core import registry
-from fedrepro.core.artifacts import read_provenance, read_table, write_table
+from fedrepro.core.checksummed_files import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
-from fedrepro.data.assignment import Assignment, distances, skew_of
-from fedrepro.data.partition_building import (
+from fedrepro.data.client_assignment_and_skew import Assignment, distances, skew_of
+from fedrepro.data.partitions_and_populations import (
     PartitionIndices,
     build_partition,
     draw_holdout,
@@ -34,7 +34,7 @@ from fedrepro.data.partition_building import (
 )
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.planning.jobs import Scenario, public_data_of
-from fedrepro.stages.client_and_server_examples import TrialData
+from fedrepro.stages.trial_data import TrialData
 
 
 def held_by(spec):

@@ -13,12 +13,12 @@ from problems import CLASSES, FEATURES, peers_of, problem, unwell
 from scipy.special import softmax
 
 from fedrepro.api import GlobalModel, Report
-from fedrepro.core.artifacts import read_table
+from fedrepro.core.checkpoint_and_model_files import from_plain, load_state
+from fedrepro.core.checksummed_files import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
-from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of, predict_belief, probabilities
 from fedrepro.numbers.model_evaluation import (

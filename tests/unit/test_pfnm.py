@@ -18,9 +18,9 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import class_shares, networks_of
+from fedrepro.methods.matching.network_arrays_and_tracing import class_shares, networks_of
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, alone, match_networks
-from fedrepro.methods.pfnm import visiting_orders
+from fedrepro.methods.pfnm_and_concatenation import visiting_orders
 
 D, L, K, J = 6, 5, 3, 4
 
@@ -141,8 +141,8 @@ def test_the_order_of_visits_comes_from_the_stream_of_the_trial():
 
 def test_matching_loads_no_torch():
     code = (
-        "import sys, fedrepro.papers.pfnm.check\n"
-        "from fedrepro.methods import pfnm\n"
+        "import sys, fedrepro.papers.pfnm.authors_code_comparison\n"
+        "from fedrepro.methods import pfnm_and_concatenation as pfnm\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

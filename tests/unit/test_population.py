@@ -20,17 +20,17 @@ from problems import problem
 
 from fedrepro.api import ClientInfo
 from fedrepro.components.datasets.synthetic import Synthetic
+from fedrepro.core.checkpoint_and_model_files import load_state, normalized, to_plain
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
-from fedrepro.data.partition_building import ClientRows, Population, population_of, sizes_of
+from fedrepro.data.partitions_and_populations import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.prepared import Arrays
-from fedrepro.methods.fedavg import MANY, sample_clients
+from fedrepro.methods.fedavg_fedprox_fedadam import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
 MADE = Synthetic(1.0, 1.0, False, 30, 10, 1.0, 1.0, 0)

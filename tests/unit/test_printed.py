@@ -34,7 +34,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
 )
 from fedrepro.planning.config_files import Config, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.record.recorded_results_and_boards import drawn_keys
+from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]

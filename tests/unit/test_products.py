@@ -79,7 +79,8 @@ def test_affine_maps_and_exponentials_are_those_of_their_equations():
 @pytest.mark.nightly
 def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
     code = (
-        "import numpy as np; from fedrepro.training.step_arrays_and_losses import softplus\n"
+        "import numpy as np\n"
+        "from fedrepro.training.step_arrays_losses_variational import softplus\n"
         "softplus(np.ones(3), np.ones(3)); print(sum(softplus.stats.cache_misses.values()))"
     )
     given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -13,9 +13,9 @@ import pytest
 from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, source_digests
-from fedrepro.core.artifacts import read_json, read_source
+from fedrepro.core.checkpoint_and_model_files import load_state
+from fedrepro.core.checksummed_files import read_json, read_source
 from fedrepro.core.provenance import origin, origins
-from fedrepro.core.state_and_model_files import load_state
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -138,7 +138,9 @@ def test_features_and_a_gpu_are_named_where_they_compute(monkeypatch):
     from fedrepro.core.registry import parse_token
     from fedrepro.stages.data import _device
 
-    monkeypatch.setattr("fedrepro.components.features.by_networks.best_device", lambda: "cuda")
+    monkeypatch.setattr(
+        "fedrepro.components.features.by_trained_networks.best_device", lambda: "cuda"
+    )
     assert _device(parse_token("dataset", "cifar10+features~convnet")) == "cuda"
     for token in ("cifar10", "cifar10+features~centred", "digits"):
         assert _device(parse_token("dataset", token)) == "cpu"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from jobs import divided, killed_after, stage
 from small_exhibits import file_of
 
-from fedrepro.core.artifacts import read_table
-from fedrepro.core.evaluation_schedule import (
+from fedrepro.core.checkpoint_and_model_files import from_plain, load_state
+from fedrepro.core.checksummed_files import read_table
+from fedrepro.core.evaluation_schedule_and_selection import (
     EvaluationSchedule,
     rounds_to_target,
     rungs,
@@ -20,7 +21,6 @@ from fedrepro.core.evaluation_schedule import (
     whole_runs,
 )
 from fedrepro.core.registry import parse_token
-from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data import prepared
 from fedrepro.numbers.tables_and_selection import summarise
 from fedrepro.planning.config_files import Config

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mirror import MIRROR, needs_mirror, real_arrays, without_xz
 
-from fedrepro.components.datasets.mnist import TEST, TRAIN
+from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.data.prepared import SPLITS
 
 pytestmark = [needs_mirror, pytest.mark.nightly]

@@ -30,11 +30,11 @@ from synthetic import (
     write_training_times,
 )
 
-from fedrepro.core.artifacts import read_json, write_json, write_table
+from fedrepro.core.checksummed_files import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.record.compare import compare
-from fedrepro.record.recorded_results_and_boards import RECORD, drawn_keys, record
+from fedrepro.record.record_entries_and_leaderboards import RECORD, drawn_keys, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

@@ -16,11 +16,11 @@ from torch import nn
 import fedrepro
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.cli.main import main
-from fedrepro.core import component_files
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, model_in, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import units_of
+from fedrepro.methods.matching.network_arrays_and_tracing import units_of
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
@@ -28,8 +28,8 @@ from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.norm_statistics import running_statistics
-from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.minibatches_and_augmentation import Task, epoch_order
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {

@@ -11,7 +11,7 @@ import pytest
 from problems import problem
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, Traffic
-from fedrepro.core.artifacts import read_table
+from fedrepro.core.checksummed_files import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components

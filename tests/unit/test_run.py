@@ -20,7 +20,8 @@ from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
-from fedrepro.core import command_under_lock, component_files, source_digests
+from fedrepro.core import command_under_lock, source_digests
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words

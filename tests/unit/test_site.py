@@ -10,7 +10,7 @@ import once
 import pandas as pd
 import pytest
 
-from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
+from fedrepro.core.checksummed_files import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.core.registry import components

@@ -15,17 +15,17 @@ import torch
 from jobs import divided, killed_after, stage
 
 from fedrepro.api import GlobalModel, Report
-from fedrepro.core.artifacts import read_provenance, read_table
+from fedrepro.core.checkpoint_and_model_files import load_state, read_models
+from fedrepro.core.checksummed_files import read_provenance, read_table
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate_and_peer as federate
-from fedrepro.stages.client_and_server_examples import examples_of
+from fedrepro.stages.trial_data import examples_of
 from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = [

@@ -12,17 +12,17 @@ from contract import as_split
 from problems import problem
 
 from fedrepro.api import Report
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Component
-from fedrepro.core.state_and_model_files import (
+from fedrepro.core.checkpoint_and_model_files import (
     from_plain,
     load_state,
     normalized,
     save_state,
     to_plain,
 )
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule_and_selection import EvaluationSchedule
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Component
 from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.stages.trial_rounds import Checkpointer, TrialRounds
 

@@ -17,8 +17,16 @@ from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.autograd_trainer import BlockNoise, drawn_moves, moved, noise_of
-from fedrepro.training.minibatches import CROPS, KINDS, Task, halves, kinds, normal_pairs, schedule
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.minibatches_and_augmentation import (
+    CROPS,
+    KINDS,
+    Task,
+    halves,
+    kinds,
+    normal_pairs,
+    schedule,
+)
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 SHAPE, CLASSES = (2, 8, 7), 3
 SIZES = [20, 7, 13]

@@ -17,17 +17,23 @@ import pyarrow as pa
 import pytest
 
 from fedrepro.cli.main import main, name_configured
-from fedrepro.core import component_files
-from fedrepro.core.artifacts import read_json, read_source, read_table, write_json, write_table
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checksummed_files import (
+    read_json,
+    read_source,
+    read_table,
+    write_json,
+    write_table,
+)
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.recorded_results_and_boards import entries_in, record, write_board
+from fedrepro.record.record_entries_and_leaderboards import entries_in, record, write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import submissions
-from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, start
 
 PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()

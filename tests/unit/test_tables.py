@@ -10,7 +10,7 @@ import pytest
 from small_exhibits import small
 from synthetic import KEY, draw, plan, undrawn, workplace
 
-from fedrepro.core.artifacts import write_table
+from fedrepro.core.checksummed_files import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html, number_form, number_text
 from fedrepro.numbers.exhibit_files import open_recorded
@@ -18,8 +18,8 @@ from fedrepro.numbers.run_times import times_of
 from fedrepro.numbers.tables_and_selection import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.planning.config_files import load_exhibits
-from fedrepro.record.recorded_results_and_boards import record
-from fedrepro.stages.figures_and_pages import redraw
+from fedrepro.record.record_entries_and_leaderboards import record
+from fedrepro.stages.figures_claims_and_pages import redraw
 
 EVIL = "<b>\u2028A & \n\"B'"
 
@@ -161,7 +161,7 @@ def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tm
     changed = text.replace("partition.clients: [2, 4]", "partition.clients: [2, 8]")
     (tmp_path / "pfnm.yaml").write_text(changed)
     monkeypatch.setattr(
-        "fedrepro.stages.figures_and_pages.load_exhibits", lambda: load_exhibits(tmp_path)
+        "fedrepro.stages.figures_claims_and_pages.load_exhibits", lambda: load_exhibits(tmp_path)
     )
     with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
         redraw("tiny", [KEY])

@@ -17,11 +17,11 @@ from problems import CLASSES, FEATURES, problem
 from small_exhibits import file_of, small
 
 from fedrepro.api import GlobalModel
-from fedrepro.core.artifacts import read_table
+from fedrepro.core.checksummed_files import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_building import PartitionIndices, read_partition
+from fedrepro.data.partitions_and_populations import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.numbers.tables_and_selection import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
@@ -29,9 +29,9 @@ from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_row
 from fedrepro.planning.config_files import Config
 from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.client_and_server_examples import TrialData
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 PLACE = RngKey(0).at(call=1)
 

@@ -15,7 +15,7 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import units_of
+from fedrepro.methods.matching.network_arrays_and_tracing import units_of
 from fedrepro.methods.matching.unit_permutations import (
     agreement,
     align_units,

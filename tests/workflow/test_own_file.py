@@ -26,7 +26,7 @@ import numpy as np
 from fedrepro.api import GlobalModel, Report, method
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import Assignment
+from fedrepro.data.client_assignment_and_skew import Assignment
 
 
 @register("partition", "halves", version=1, clients=lambda values: 2)

@@ -24,7 +24,7 @@ import loaded
 import pytest
 from test_workflow import BIN, checkout, environment
 
-from fedrepro.core.state_and_model_files import read_models
+from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.planning.config_files import Config, Granularity, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan

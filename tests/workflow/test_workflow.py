@@ -268,7 +268,7 @@ def test_an_edited_exhibit_leaves_finished_files_alone(finished, tmp_path):
             {"train", "aggregate", "federate", "peer", "exhibit", "table", "claims", "site"},
         ),
         (
-            "components/datasets/generated_images.py", "version=1", "version=9",
+            "components/datasets/digits_and_generated_shapes.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "peer", "exhibit",
              "table", "claims", "site"},
         ),

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from fedrepro.core.artifacts import SCHEMA_VERSION
+from fedrepro.core.checksummed_files import SCHEMA_VERSION
 from fedrepro.cli import preload_server, snakemake_hooks_and_slurm as hooks
 from fedrepro.planning.config_files import Config, load_exhibits, table_names, validated
 from fedrepro.planning.exhibit_config import SCALES

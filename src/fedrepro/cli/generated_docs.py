@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro import api
-from fedrepro.core import evaluation_schedule, params, registry
+from fedrepro.core import evaluation_schedule_and_selection as evaluation_schedule
+from fedrepro.core import params, registry
 from fedrepro.core.literature_names_and_tokens import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
@@ -25,7 +26,7 @@ from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
 from fedrepro.planning import config_files, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.numbers_in_pages import LINK, filled
-from fedrepro.record.recorded_results_and_boards import RECORD, drawn_keys
+from fedrepro.record.record_entries_and_leaderboards import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
 from fedrepro.record.site.verdict_and_leaderboard_texts import glossary_table

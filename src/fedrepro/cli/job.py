@@ -53,7 +53,7 @@ def run_job(argv: Sequence[str]) -> int:
     if data["stage"] in DRAWING:
         _draw(data)
     elif data["stage"] in COMPUTING:
-        from fedrepro.core.artifacts import write_text
+        from fedrepro.core.checksummed_files import write_text
         from fedrepro.planning.jobs import read_job
 
         job = read_job(data)
@@ -71,7 +71,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
     """Run a file's unfinished jobs by stages, with `run_job`'s options; return 1 if any is left."""
-    from fedrepro.core.artifacts import require_file
+    from fedrepro.core.checksummed_files import require_file
     from fedrepro.planning.jobs import log_path, read_job
 
     try:
@@ -137,7 +137,7 @@ def _draw(data: dict[str, Any]) -> None:
 
         download(data["dataset"], data["file"], os.environ.get("FEDREPRO_MIRROR", ""), out)
         return
-    from fedrepro.stages import figures_and_pages as pages
+    from fedrepro.stages import figures_claims_and_pages as pages
 
     if data["stage"] == "exhibit":
         pages.draw_exhibit(data["exhibit"], _plan(data), out)

@@ -43,7 +43,7 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
     except SystemExit as error:
-        from fedrepro.core.component_files import own_fault
+        from fedrepro.core.user_component_files import own_fault
 
         if not own_fault(error):
             raise
@@ -54,8 +54,8 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error in a sentence (a trace if `arguments` ask for it); return the exit status."""
-    from fedrepro.core.component_files import own_fault
     from fedrepro.core.errors import FedreproError, arose, sentence_for
+    from fedrepro.core.user_component_files import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
@@ -89,7 +89,7 @@ def name_configured() -> None:
 
     They are under its key `components`, which the variable FEDREPRO_COMPONENTS, if set, overrides.
     """
-    from fedrepro.core import component_files
+    from fedrepro.core import user_component_files as component_files
 
     text = ""
     with contextlib.suppress(OSError), open(CONFIG, encoding="utf-8") as file:
@@ -125,6 +125,6 @@ def _here(command: list[str]) -> int:
     # for each other and can take ten times as long as one
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    from fedrepro.cli.typer_app_and_small_commands import run_command
+    from fedrepro.cli.app_plan_check_bench_site import run_command
 
     return run_command(arguments)

@@ -27,7 +27,8 @@ from pathlib import Path
 
 from fedrepro.cli.main import THREADS, run_here
 from fedrepro.cli.preload_client import SOCKET, STARTED, identity, is_of_this_user
-from fedrepro.core import component_files, provenance, source_digests
+from fedrepro.core import provenance, source_digests
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.registry import KINDS, components
 
 STEPS = "fedrepro.training.compiled_steps"
@@ -36,7 +37,7 @@ MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
     *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate_and_peer")),
     *("numba", STEPS, "fedrepro.planning.config_files", "sklearn.datasets"),
-    *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_and_pages"),
+    *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_claims_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )

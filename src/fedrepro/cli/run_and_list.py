@@ -66,7 +66,7 @@ def run(
 
     The folder `out` keeps the run as YAML. If interrupted, give the command again to continue.
     """
-    from fedrepro.core.component_files import NAMED
+    from fedrepro.core.user_component_files import NAMED
     from fedrepro.stages.run_figures_or_methods import COLUMNS, CONFIDENCE, run_words
     from fedrepro.stages.snakemake_in_folder import ALL_ELSE
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core import component_files
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 
 KILLED = (

@@ -1,7 +1,7 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
 Modules register their functions by decorators: ours, which load without torch and scikit-learn so
-that planning takes milliseconds, and a user's files (`component_files.py`).
+that planning takes milliseconds, and a user's files (`user_component_files.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
-from fedrepro.core import component_files
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.literature_names_and_tokens import method_called, simple
 from fedrepro.core.method_kinds import MODULE

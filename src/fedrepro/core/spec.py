@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fedrepro.core.component_files import MODULES as OUTSIDE
-from fedrepro.core.component_files import opened_files, opened_within, own_fault
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, MethodKind
 from fedrepro.core.params import PAIRED, Param, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
+from fedrepro.core.user_component_files import MODULES as OUTSIDE
+from fedrepro.core.user_component_files import opened_files, opened_within, own_fault
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.core.artifacts import corrupt_file_error, temporary_folder
+from fedrepro.core.checksummed_files import corrupt_file_error, temporary_folder
 from fedrepro.core.errors import FedreproError, disk_error
 from fedrepro.data.raw_files import largest_unpacked
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core import artifacts
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec

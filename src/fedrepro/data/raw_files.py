@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.artifacts import atomic, one_line, target_of
+from fedrepro.core.checksummed_files import atomic, one_line, target_of
 from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
 from fedrepro.core.spec import Spec
 

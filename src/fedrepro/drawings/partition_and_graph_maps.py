@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 
 from fedrepro.core.rng import RngKey
-from fedrepro.data.assignment import distances, skew_of
-from fedrepro.data.partition_building import PartitionIndices, labels_of
+from fedrepro.data.client_assignment_and_skew import distances, skew_of
+from fedrepro.data.partitions_and_populations import PartitionIndices, labels_of
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training import mixing_matrices as mixing

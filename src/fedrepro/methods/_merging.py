@@ -26,7 +26,7 @@ from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.networks.network import Network, widths
 from fedrepro.networks.predict import network_of
 from fedrepro.training.federation import fisher_and_input_moments
-from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.norm_statistics import mean_buffers
 
 MODELS = {"cnn", "logistic", "mlp", MODULE}  # whose layers have matrices

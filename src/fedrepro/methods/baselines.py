@@ -15,10 +15,10 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like
-from fedrepro.methods.matching.network_arrays import class_shares
+from fedrepro.methods.matching.network_arrays_and_tracing import class_shares
 from fedrepro.networks.network import dense_spec
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 
 @method("local", kind="control", label="clients alone", any_width=True)

@@ -28,8 +28,8 @@ from fedrepro.networks.predict import joint_logits, network_of, probabilities
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 if TYPE_CHECKING:
     import torch

@@ -28,7 +28,7 @@ from fedrepro.methods._merging import (
     stacked,
 )
 from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
-from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import input_moments
 
 Alpha = Annotated[float, Arg("factor on off-diagonal moments", least=0, most=1)]

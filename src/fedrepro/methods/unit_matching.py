@@ -26,24 +26,24 @@ from fedrepro.methods._merging import (
     shares_of,
     target_widths,
 )
-from fedrepro.methods.fisher_merging import LEFT, Steps, factors, solved
-from fedrepro.methods.matching.network_arrays import (
+from fedrepro.methods.fisher_fedfisher_fedlpa import LEFT, Steps, factors, solved
+from fedrepro.methods.matching.network_arrays_and_tracing import (
     Blocks,
     shares_towards,
     units_of,
     widths_of,
 )
-from fedrepro.methods.matching.unit_fusion import fused, fused_sets
+from fedrepro.methods.matching.unit_fusion_and_clustering import fused, fused_sets
 from fedrepro.methods.matching.unit_permutations import (
     UnitSets,
     Use,
     align_units,
     in_common_order,
 )
-from fedrepro.methods.pfnm import ClassWeights
+from fedrepro.methods.pfnm_and_concatenation import ClassWeights
 from fedrepro.methods.regmean import GRID, Alpha, Ridge, moments, regmean
 from fedrepro.networks.layer_matrices import layer_matrices
-from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import convolution_and_pooling, elementary_functions
+from fedrepro.core.portable_ops import convolution_and_pooling
+from fedrepro.core.portable_ops import elementary_functions_and_random_words as elementary_functions
 from fedrepro.core.portable_ops import llvm_code_and_products as products
 from fedrepro.core.portable_ops.convolution_and_pooling import (
     LANE_BYTES,
@@ -29,7 +30,7 @@ from fedrepro.core.portable_ops.convolution_and_pooling import (
     product_at,
     sparse_product,
 )
-from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
+from fedrepro.core.portable_ops.elementary_functions_and_random_words import flush, restore, scaled
 from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     clear,
@@ -40,8 +41,8 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     transpose,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
-from fedrepro.networks import layout_and_buffers as f
-from fedrepro.networks.layout_and_buffers import Convolutions, Images
+from fedrepro.networks import compiled_layout_and_buffers as f
+from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images
 
 
 @inner

@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.elementary_functions import exp_of, flush, restore, scaled
+from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
+    exp_of,
+    flush,
+    restore,
+    scaled,
+)
 from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     by_type,
@@ -31,8 +36,8 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
 from fedrepro.networks import compiled_convolutions
 from fedrepro.networks.compiled_convolutions import features, lay_image
+from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Parts
 from fedrepro.networks.layers import MARGIN, SHIFTS
-from fedrepro.networks.layout_and_buffers import Convolutions, Parts
 from fedrepro.networks.network import Network
 
 
@@ -294,7 +299,7 @@ def _copy_inputs(
 
 # forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
 # flat: outputs of the body of a network for these rows of the inputs (N, D). scale: divisor and its
-# inverse. crops: how each image is moved (`training/minibatches.py`), or empty.
+# inverse. crops: how each image is moved (`training/minibatches_and_augmentation.py`), or empty.
 forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: _forward_letters})
 
 

@@ -221,7 +221,11 @@ class Network:
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         if x.device.type == "cpu" and not torch.is_grad_enabled():
-            from fedrepro.networks.layout_and_buffers import PREDICTED, CompiledBody, parts_of
+            from fedrepro.networks.compiled_layout_and_buffers import (
+                PREDICTED,
+                CompiledBody,
+                parts_of,
+            )
 
             parts = parts_of(self)
             if parts is not None and parts.below:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.component_files import MODULES as OUTSIDE
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
+from fedrepro.core.user_component_files import MODULES as OUTSIDE
 from fedrepro.networks.layers import Arrays, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line
-from fedrepro.core.component_files import opened_files
+from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE, STATE
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.core.user_component_files import opened_files
 from fedrepro.networks.layers import Parameter, Pass, Plain, Shape, Tensors
 from fedrepro.networks.network import IMAGE, Init, Network
 

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.api import DISCLOSED, NEEDS
-from fedrepro.core.artifacts import (
+from fedrepro.core.checksummed_files import (
     SCHEMA_VERSION,
     checksum_of,
     checksum_of_file,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import read_provenance, read_table
+from fedrepro.core.checksummed_files import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES, TRAIN
 from fedrepro.core.params import comparable_text

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from fedrepro.core import paper_files
-from fedrepro.core.artifacts import require_file
+from fedrepro.core.checksummed_files import require_file
 from fedrepro.core.errors import BEGIN, FedreproError, shown, type_and_message, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS, exhibits_file, exhibits_of, papers_with
 from fedrepro.core.params import LARGEST

@@ -22,7 +22,7 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data import partition_building
+from fedrepro.data import partitions_and_populations as partition_building
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE, TABLE, Planned
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings

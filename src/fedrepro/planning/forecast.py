@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from statistics import mean, median
 from typing import Any
 
-from fedrepro.core.artifacts import read_json, read_provenance, read_table
+from fedrepro.core.checksummed_files import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import whole_runs
+from fedrepro.core.evaluation_schedule_and_selection import whole_runs
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info

@@ -12,7 +12,7 @@ import pandas as pd
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.tables_and_selection import leading_columns
-from fedrepro.record.recorded_results_and_boards import RECORD, REPORTS, drawn_keys
+from fedrepro.record.record_entries_and_leaderboards import RECORD, REPORTS, drawn_keys
 
 ERRORS = 2  # combined standard errors that two runs of the same differ by at most, 19 times of 20
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
-from fedrepro.core.artifacts import one_line
-from fedrepro.core.component_files import own_fault
+from fedrepro.core.checkpoint_and_model_files import TrialModels, read_models
+from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.core.state_and_model_files import TrialModels, read_models
+from fedrepro.core.user_component_files import own_fault
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
@@ -32,18 +32,18 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.client_and_server_examples import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
+from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
-from fedrepro.training.federation.client_queries import ClientCost, CostCounter
+from fedrepro.training.federation.client_queries_and_costs import ClientCost, CostCounter
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.federation.norm_statistics import (
     pooled_statistics,
     require_norms,
     running_statistics,
 )
-from fedrepro.training.training_settings import Settings, settings_of
+from fedrepro.training.training_settings_and_procedures import Settings, settings_of
 
 Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample
 PLAIN: Way = None, None

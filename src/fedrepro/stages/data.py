@@ -9,7 +9,7 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partition_building import build_partition, population_of, write_partition
+from fedrepro.data.partitions_and_populations import build_partition, population_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.stages.job_log_and_gpu_lock import log
@@ -50,7 +50,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    from fedrepro.components.features.by_networks import best_device
+    from fedrepro.components.features.by_trained_networks import best_device
 
     return "cpu" if always_on_cpu(dataset) else best_device()
 

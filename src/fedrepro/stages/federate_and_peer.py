@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
-from fedrepro.core.artifacts import write_table
+from fedrepro.core.checkpoint_and_model_files import save_state, to_plain
+from fedrepro.core.checksummed_files import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import (
+from fedrepro.core.evaluation_schedule_and_selection import (
     SPLIT,
     EvaluationSchedule,
     rounds_to_target,
@@ -28,7 +29,6 @@ from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
-from fedrepro.core.state_and_model_files import save_state, to_plain
 from fedrepro.numbers.model_evaluation import (
     ALONG,
     SAMPLES,
@@ -47,8 +47,8 @@ from fedrepro.numbers.model_evaluation import (
     strange,
 )
 from fedrepro.planning.jobs import Job
-from fedrepro.stages.client_and_server_examples import ScenarioData
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
+from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.stages.trial_rounds import (
     Checkpointer,
     Evaluator,

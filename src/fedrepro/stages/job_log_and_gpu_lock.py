@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core import command_under_lock
-from fedrepro.core.artifacts import one_line, write_table
-from fedrepro.core.component_files import own_fault
+from fedrepro.core.checksummed_files import one_line, write_table
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError, sentence_for
 from fedrepro.core.metrics import Table
 from fedrepro.core.provenance import resources_used
+from fedrepro.core.user_component_files import own_fault
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 
 POLL_SECONDS = 0.2

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.core import component_files
-from fedrepro.core.artifacts import write_text
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checksummed_files import write_text
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
 from fedrepro.core.params import comparable_text

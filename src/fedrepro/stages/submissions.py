@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from fedrepro.core import component_files
-from fedrepro.core.artifacts import (
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checksummed_files import (
     SCHEMA_VERSION,
     read_json,
     read_source,
@@ -40,7 +40,7 @@ from fedrepro.planning.drawing_base import Strict
 from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
-from fedrepro.record.recorded_results_and_boards import (
+from fedrepro.record.record_entries_and_leaderboards import (
     ENTRY,
     RECORD,
     REPORTS,
@@ -50,7 +50,7 @@ from fedrepro.record.recorded_results_and_boards import (
     read_drawn,
     write_board,
 )
-from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
 
 # keys of a table that are about other methods than the submitted one

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, Traffic
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import SPLIT, EvaluationSchedule, rungs
-from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
-from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Spec
-from fedrepro.core.state_and_model_files import (
+from fedrepro.core.checkpoint_and_model_files import (
     from_plain,
     load_state,
     normalized,
     save_state,
     to_plain,
 )
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule_and_selection import SPLIT, EvaluationSchedule, rungs
+from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.training.federation.clients import Clients

@@ -18,10 +18,22 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Shape, Variational
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
+from fedrepro.training.flat_models_and_optimiser_steps import Layout, new_memory, optimiser_step
 from fedrepro.training.loss_terms import GaussianPrior, TermInputs
-from fedrepro.training.minibatches import CROPS, NOISE, Chunk, Task, halves, kinds, schedule
-from fedrepro.training.optimiser_steps import Layout, new_memory, optimiser_step
-from fedrepro.training.training_settings import EarlyStopping, Procedure, TrainedModels
+from fedrepro.training.minibatches_and_augmentation import (
+    CROPS,
+    NOISE,
+    Chunk,
+    Task,
+    halves,
+    kinds,
+    schedule,
+)
+from fedrepro.training.training_settings_and_procedures import (
+    EarlyStopping,
+    Procedure,
+    TrainedModels,
+)
 
 BUFFERS = 5  # weights, gradients and three optimiser states
 # activations wait for the backward pass with their gradients, and kernels need room of their own

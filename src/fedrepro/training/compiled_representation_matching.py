@@ -25,10 +25,10 @@ from fedrepro.core.portable_ops.convolution_and_pooling import (
 )
 from fedrepro.core.portable_ops.llvm_code_and_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
-from fedrepro.networks import layout_and_buffers as f
+from fedrepro.networks import compiled_layout_and_buffers as f
 from fedrepro.networks.compiled_convolutions import features, gives
+from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images, Parts
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.layout_and_buffers import Convolutions, Images, Parts
 
 # What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
 # its pooling is undone; height and width of the image that is given back, with the edges that

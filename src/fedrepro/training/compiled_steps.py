@@ -2,7 +2,7 @@
 
 Every operation is written out and none reordered, so a model's bytes are the same on every
 processor. One compilation serves networks of any depth and width. A model lies in memory as in
-`step_arrays_and_losses.py`. Matrices are (array, offset, row stride).
+`step_arrays_losses_variational.py`. Matrices are (array, offset, row stride).
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.elementary_functions import flush, prefetch_line, restore, words
+from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
+    flush,
+    prefetch_line,
+    restore,
+    words,
+)
 from fedrepro.core.portable_ops.llvm_code_and_products import (
     PLAIN,
     Array,
@@ -30,8 +35,14 @@ from fedrepro.core.portable_ops.padding_and_alignment import LINE
 from fedrepro.networks import compiled_convolutions, compiled_lstm_and_prediction
 from fedrepro.networks.compiled_lstm_and_prediction import forward_body
 from fedrepro.training import compiled_representation_matching
-from fedrepro.training import step_arrays_and_losses as a
-from fedrepro.training.step_arrays_and_losses import SGD, Model, NetArrays, Scratch, StepNumbers
+from fedrepro.training import step_arrays_losses_variational as a
+from fedrepro.training.step_arrays_losses_variational import (
+    SGD,
+    Model,
+    NetArrays,
+    Scratch,
+    StepNumbers,
+)
 
 BODIES = (compiled_convolutions, compiled_lstm_and_prediction, compiled_representation_matching)
 

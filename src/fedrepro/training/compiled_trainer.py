@@ -24,15 +24,26 @@ from fedrepro.core.portable_ops.padding_and_alignment import (
     padded_to,
     row_of,
 )
+from fedrepro.networks.compiled_layout_and_buffers import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.layout_and_buffers import Rows, body_of, parts_of, turned_in
 from fedrepro.training import compiled_steps
-from fedrepro.training import step_arrays_and_losses as compiled
+from fedrepro.training import step_arrays_losses_variational as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
-from fedrepro.training.minibatches import CROPS, NOISE, Task, kinds, normal_pairs, visits
-from fedrepro.training.training_settings import EarlyStopping, Procedure, TrainedModels
+from fedrepro.training.minibatches_and_augmentation import (
+    CROPS,
+    NOISE,
+    Task,
+    kinds,
+    normal_pairs,
+    visits,
+)
+from fedrepro.training.training_settings_and_procedures import (
+    EarlyStopping,
+    Procedure,
+    TrainedModels,
+)
 
 log = logging.getLogger(__name__)
 train: Any = compiled_steps.train_model

@@ -16,12 +16,12 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layout_and_buffers import parts_of
+from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import Procedure, Settings, TrainedModels
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import Procedure, Settings, TrainedModels
 
 if TYPE_CHECKING:
     import torch

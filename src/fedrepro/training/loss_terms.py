@@ -139,7 +139,7 @@ class GaussianPrior(Term):
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        raise NotImplementedError("its gradient is written out in step_arrays_and_losses.py")
+        raise NotImplementedError("its gradient is in step_arrays_losses_variational.py")
 
 
 def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line
+from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from problems import peers_of, problem, unwell
 
+from fedrepro.core.checkpoint_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.p2p.methods.variational_consensus import (
     consensus,

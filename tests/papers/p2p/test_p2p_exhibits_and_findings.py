@@ -12,7 +12,7 @@ import pytest
 from findings import RECORD, asked, told
 from small_exhibits import file_of, small
 
-from fedrepro.core.artifacts import read_json, write_table
+from fedrepro.core.checksummed_files import read_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.drawings.style import line_styles

@@ -13,7 +13,7 @@ import pytest
 from small_exhibits import file_of, small
 from test_published_forms import arrays_of
 
-from fedrepro.core.artifacts import read_provenance, read_table
+from fedrepro.core.checksummed_files import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
@@ -21,7 +21,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.numbers.tables_and_selection import summarise
 from fedrepro.papers.p2p.methods import regression_beliefs
-from fedrepro.papers.p2p.methods.finite_beliefs import (
+from fedrepro.papers.p2p.methods.finite_beliefs_and_bounds import (
     TIE,
     Problem,
     corrected_bound,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.papers.pfnm.check import run_check
+from fedrepro.papers.pfnm.authors_code_comparison import run_check
 
 VECTORS = Path(__file__).parents[3].parent / "shared" / "vectors"
 

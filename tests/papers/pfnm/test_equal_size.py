@@ -14,13 +14,13 @@ from problems import FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import networks_of, tensors_of
-from fedrepro.methods.matching.unit_fusion import barycentre, k_means
+from fedrepro.methods.matching.network_arrays_and_tracing import networks_of, tensors_of
+from fedrepro.methods.matching.unit_fusion_and_clustering import barycentre, k_means
 from fedrepro.methods.matching.unit_permutations import chain
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.pfnm.methods.networks_of_equal_size import network_of_size
-from fedrepro.training.federation.client_queries import Evaluated
+from fedrepro.papers.pfnm.methods.networks_of_requested_size import network_of_size
+from fedrepro.training.federation.client_queries_and_costs import Evaluated
 
 METHODS = components("method")
 SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")

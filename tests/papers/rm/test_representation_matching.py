@@ -24,7 +24,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 
 def loss_of(net, convolutions, every, pads, coefficient, reduction="sum", source="above"):

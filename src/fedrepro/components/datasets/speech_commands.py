@@ -14,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.checksummed_files import corrupt_file_error
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg

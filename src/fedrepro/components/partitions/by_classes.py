@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import (
+from fedrepro.data.client_assignment_and_skew import (
     Assignment,
     Clients,
     TrainingLabels,

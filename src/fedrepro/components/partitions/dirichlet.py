@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import (
+from fedrepro.data.client_assignment_and_skew import (
     Alpha,
     Assignment,
     Clients,

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
+from fedrepro.data.client_assignment_and_skew import UNASSIGNED, Assignment, TrainingLabels
 
 
 @register("partition", "natural", version=1, title="Natural groups", by_group=True)

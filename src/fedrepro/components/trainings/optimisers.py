@@ -7,7 +7,7 @@ from typing import Annotated
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import Init
-from fedrepro.training.training_settings import Augment, Settings
+from fedrepro.training.training_settings_and_procedures import Augment, Settings
 
 Lr = Annotated[float, Arg("learning rate", above=0)]
 L2 = Annotated[

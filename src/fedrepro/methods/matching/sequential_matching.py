@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
+from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
 from fedrepro.methods.matching.pfnm_atoms import (
     Array,
     Atoms,

@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 
 if TYPE_CHECKING:
-    from fedrepro.methods.matching.network_arrays import UnitArrays
+    from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays
 
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 

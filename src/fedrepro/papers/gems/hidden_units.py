@@ -18,7 +18,7 @@ from fedrepro.api import Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.unit_fusion import k_means
+from fedrepro.methods.matching.unit_fusion_and_clustering import k_means
 from fedrepro.papers.gems.common_points_and_certificates import Array, Spaces, certified
 from fedrepro.papers.gems.softmax_spaces import (
     Bisection,

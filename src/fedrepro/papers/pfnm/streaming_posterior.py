@@ -16,7 +16,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching import sequential_matching
-from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
+from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
 from fedrepro.methods.matching.pfnm_atoms import Array, Atoms, Ints, MatchedLayer, Past
 from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match
 

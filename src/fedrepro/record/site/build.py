@@ -18,11 +18,11 @@ from os.path import dirname, normpath, relpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedrepro.core.artifacts import temporary_folder
+from fedrepro.core.checksummed_files import temporary_folder
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.record.numbers_in_pages import LINK, RecordQuery, filled
-from fedrepro.record.recorded_results_and_boards import RECORD
+from fedrepro.record.record_entries_and_leaderboards import RECORD
 from fedrepro.record.site import pages
 from fedrepro.record.site.report_data import Reports
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import read_checked, read_json
+from fedrepro.core.checksummed_files import read_checked, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.drawings import tables

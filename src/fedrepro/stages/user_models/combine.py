@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
-from fedrepro.core.artifacts import require_target, write_bytes, write_text
+from fedrepro.core.checkpoint_and_model_files import save_state
+from fedrepro.core.checksummed_files import require_target, write_bytes, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MIXED, MODULE
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import save_state
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_and_needs_words import needs_in_words
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit, class_scores, scored

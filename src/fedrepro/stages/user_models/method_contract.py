@@ -16,27 +16,27 @@ import numpy as np
 import torch
 
 from fedrepro.api import BELIEFS, NEEDS, ClientInfo, GlobalModel, LocalModels, Simulated, takes
-from fedrepro.core import component_files
-from fedrepro.core.artifacts import temporary_folder
+from fedrepro.core import user_component_files as component_files
+from fedrepro.core.checkpoint_and_model_files import from_plain, load_state, save_state, to_plain
+from fedrepro.core.checksummed_files import temporary_folder
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components, components_of, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
-from fedrepro.data.assignment import Assignment, TrainingLabels
+from fedrepro.data.client_assignment_and_skew import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
-from fedrepro.stages.client_and_server_examples import declared_part
+from fedrepro.stages.trial_data import declared_part
 from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import weights_of
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
 MODELS = ("mlp+hidden~20", "logistic", "variational_mlp+hidden~20")  # the first that suits is taken

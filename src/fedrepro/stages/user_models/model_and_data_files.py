@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
-from fedrepro.core.artifacts import one_line, require_file
+from fedrepro.core.checksummed_files import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE
 from fedrepro.core.registry import components, parse_token
@@ -23,11 +23,11 @@ from fedrepro.networks.layers import Shape
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dict_conversion import checked_counts
 from fedrepro.stages.aggregate import recalibrates
-from fedrepro.stages.client_and_server_examples import AT_CLIENTS, declared_part
+from fedrepro.stages.trial_data import AT_CLIENTS, declared_part
 from fedrepro.training.examples import Examples, tensor_of
-from fedrepro.training.federation.client_queries import CostCounter
+from fedrepro.training.federation.client_queries_and_costs import CostCounter
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 SUFFIXES = (".pt", ".pth", ".safetensors")  # of state dicts
 CLIENT = "client"  # the column of a table of label counts that names files

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import aligned, padded_to, row_of
+from fedrepro.networks.compiled_layout_and_buffers import Array, CompiledBody, parts_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
     layer_matrices,
@@ -25,7 +26,6 @@ from fedrepro.networks.layer_matrices import (
     tensors_of_matrices,
 )
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
-from fedrepro.networks.layout_and_buffers import Array, CompiledBody, parts_of
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples

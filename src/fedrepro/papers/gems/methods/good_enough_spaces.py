@@ -294,7 +294,7 @@ def gems_neural(
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
         from fedrepro.training.federation.clients import initial_weights
-        from fedrepro.training.training_settings import settings_of
+        from fedrepro.training.training_settings_and_procedures import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)
         start = initial_weights(network, settings_of(info.training), [rng.at(round=spaces.layer)])

@@ -18,8 +18,8 @@ from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.minibatches import Task
-from fedrepro.training.training_settings import Settings
+from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.training_settings_and_procedures import Settings
 
 
 @register(TUNE, "tune")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from fedrepro.core.artifacts import read_table
+from fedrepro.core.checksummed_files import read_table
 from fedrepro.drawings.lines_and_layout import LETTERS, Figured, grid_of, headings, new_figure
 from fedrepro.drawings.style import SHARES
 from fedrepro.planning.drawing_base import PANELS, Planned, drawing, final, nothing_shown

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrepro.api import Simulated, method
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.evaluation_schedule_and_selection import EvaluationSchedule
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
+from fedrepro.papers.p2p.datasets.two_node_regression import NOISE, RANGE, THETA
 from fedrepro.training.mixing_matrices import weights_of
 
 Array = NDArray[np.float64]

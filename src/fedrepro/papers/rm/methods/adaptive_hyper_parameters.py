@@ -21,7 +21,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods import fedavg
+from fedrepro.methods import fedavg_fedprox_fedadam as fedavg
 from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     import torch
 
     from fedrepro.training.examples import Examples
-    from fedrepro.training.federation.client_queries import evaluated
+    from fedrepro.training.federation.client_queries_and_costs import evaluated
 
     assert info.validation_inputs is not None
     assert info.validation_labels is not None

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from fedrepro.core import artifacts
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
+from fedrepro.data.client_assignment_and_skew import UNASSIGNED, Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
 

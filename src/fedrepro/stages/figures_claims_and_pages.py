@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import temporary_folder, write_bytes, write_table, write_text
+from fedrepro.core.checksummed_files import temporary_folder, write_bytes, write_table, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.exhibit_files import (
@@ -38,7 +38,7 @@ from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.record.recorded_results_and_boards import (
+from fedrepro.record.record_entries_and_leaderboards import (
     RECORD,
     RUN,
     Recorded,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo
-from fedrepro.core.artifacts import corrupt_file_error, read_source, require_source
+from fedrepro.core.checksummed_files import corrupt_file_error, read_source, require_source
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.partition_building import (
+from fedrepro.data.partitions_and_populations import (
     HOLDOUTS,
     PartitionIndices,
     missing_holdout_error,
@@ -33,7 +33,7 @@ from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.job_log_and_gpu_lock import device_of
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 # Needs of one-shot methods for which clients compute.
 AT_CLIENTS = {

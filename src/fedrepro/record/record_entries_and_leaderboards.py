@@ -9,7 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, corrupt_file_error, read_json, read_table
+from fedrepro.core.checksummed_files import (
+    SCHEMA_VERSION,
+    corrupt_file_error,
+    read_json,
+    read_table,
+)
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
 from fedrepro.numbers.exhibit_files import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import (
+from fedrepro.core.checksummed_files import (
     LENGTH,
     UNKNOWN,
     Name,

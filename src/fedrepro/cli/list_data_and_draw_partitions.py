@@ -114,7 +114,7 @@ def draw_graph(
 
 
 def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
-    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.checksummed_files import require_target, write_bytes
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
     require_target(out, SUFFIXES)
@@ -125,8 +125,8 @@ def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
 
 def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw."""
-    from fedrepro.core.artifacts import temporary_folder
-    from fedrepro.data.partition_building import population_of, read_partition
+    from fedrepro.core.checksummed_files import temporary_folder
+    from fedrepro.data.partitions_and_populations import population_of, read_partition
     from fedrepro.data.prepared import PREPARED_FILES, load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map

@@ -13,7 +13,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
 from fedrepro.training.loss_terms import Perturbation, Term, Terms, WeightTerm
-from fedrepro.training.minibatches import Task
+from fedrepro.training.minibatches_and_augmentation import Task
 
 Augment = Literal["none", "crop_flip"]
 

@@ -17,7 +17,7 @@ from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Arrays, Examples
-from fedrepro.training.optimiser_steps import Layout
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 
 if TYPE_CHECKING:
     import torch

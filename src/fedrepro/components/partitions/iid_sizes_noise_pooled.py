@@ -16,7 +16,7 @@ from fedrepro.components.partitions.by_classes import homogeneous
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data import assignment
+from fedrepro.data import client_assignment_and_skew as assignment
 from fedrepro.data.stratified_sampling import apportion
 
 

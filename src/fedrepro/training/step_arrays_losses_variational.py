@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of, words
+from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
+    exp_of,
+    log_of,
+    softplus_of,
+    words,
+)
 from fedrepro.core.portable_ops.llvm_code_and_products import (
     Array,
     by_type,
@@ -27,12 +32,12 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     row_of,
 )
 from fedrepro.networks.compiled_convolutions import CALLS, learn_kernels
+from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images
 from fedrepro.networks.compiled_lstm_and_prediction import (
     LstmBuffers,
     Recurrent,
     backpropagate_through_time,
 )
-from fedrepro.networks.layout_and_buffers import Convolutions, Images
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,

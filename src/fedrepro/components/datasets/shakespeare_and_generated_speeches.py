@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.checksummed_files import corrupt_file_error
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey

@@ -34,7 +34,7 @@ from fedrepro.methods._merging import (
     stacked,
 )
 from fedrepro.networks.layer_matrices import layer_matrices
-from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
 information = asking("diagonal_fisher")

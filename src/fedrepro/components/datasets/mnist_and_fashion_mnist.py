@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.checksummed_files import corrupt_file_error
 from fedrepro.core.registry import register
 from fedrepro.data.archive import decompress_file
 from fedrepro.data.feature_extraction import Features, represent

@@ -12,11 +12,11 @@ import typer
 from typer import Argument, Option
 
 from fedrepro import __version__
-from fedrepro.cli.data_and_draw import data_app, draw_app
+from fedrepro.cli.list_data_and_draw_partitions import data_app, draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own_models_and_methods import check_method, combine, evaluate
 from fedrepro.cli.printing import say, show
-from fedrepro.cli.results_and_leaderboard import (
+from fedrepro.cli.record_compare_recommend_submit import (
     Scale,
     compare,
     planned,
@@ -129,7 +129,7 @@ def check(
     """Compare our code with a paper's own outputs in `file`; exit 1 if unequal, 2 if untestable."""
     from fedrepro.core.paper_files import attributes_of_papers
 
-    checks = attributes_of_papers("check", "run_check")
+    checks = attributes_of_papers("authors_code_comparison", "run_check")
     if paper not in checks:
         raise unknown("paper with a check", paper, checks)
     raise typer.Exit(checks[paper](file, typer.echo))
@@ -208,7 +208,7 @@ def documents(
 ) -> None:
     """Rewrite outdated pages (config/README.md, numbers in docs); `check` lists them, exits 1."""
     from fedrepro.cli.generated_docs import documents as generated
-    from fedrepro.core.artifacts import write_text
+    from fedrepro.core.checksummed_files import write_text
 
     texts = generated()
     there = {path: path.read_text(encoding="utf-8") for path in texts if path.exists()}
@@ -230,6 +230,6 @@ def site(
 
     `reports` is the folder that runs write to, or the record: results kept in the repository.
     """
-    from fedrepro.stages.figures_and_pages import draw_site
+    from fedrepro.stages.figures_claims_and_pages import draw_site
 
     draw_site(scale, reports / scale, out)

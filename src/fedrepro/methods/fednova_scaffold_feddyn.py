@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import with_mean_buffers
-from fedrepro.methods.fedavg import (
+from fedrepro.methods.fedavg_fedprox_fedadam import (
     NEEDS,
     DrawnForSteps,
     ServerLr,
@@ -32,7 +32,7 @@ from fedrepro.methods.fedavg import (
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.federation.norm_statistics import mean_buffers
 from fedrepro.training.loss_terms import Correction, Proximal
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 NUMBER_BYTES = 4
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.training.examples import Arrays
-from fedrepro.training.training_settings import Settings
+from fedrepro.training.training_settings_and_procedures import Settings
 
 if TYPE_CHECKING:
     import torch

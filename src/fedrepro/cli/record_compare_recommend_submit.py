@@ -42,7 +42,7 @@ def record(
     target: Record = RECORD,
 ) -> None:
     """Copy figures, numbers and provenance of runs of size `scale` to the folder `target`."""
-    from fedrepro.record.recorded_results_and_boards import record as keep
+    from fedrepro.record.record_entries_and_leaderboards import record as keep
 
     done = keep(scale, keys or (), source, target)
     say(*(f"warning: {warning}" for warning in done.warnings))
@@ -55,7 +55,7 @@ def redraw(
     target: Record = RECORD,
 ) -> None:
     """Draw figures recorded at size `scale` from their numbers, by present code and config."""
-    from fedrepro.stages.figures_and_pages import redraw as again
+    from fedrepro.stages.figures_claims_and_pages import redraw as again
 
     say(*(f"recorded: {path}" for path in again(scale, keys, target).files))
 

@@ -12,7 +12,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import Units, has_enough_units, target_widths
-from fedrepro.methods.matching.network_arrays import (
+from fedrepro.methods.matching.network_arrays_and_tracing import (
     class_shares,
     hidden_layers,
     networks_of,
@@ -21,8 +21,8 @@ from fedrepro.methods.matching.network_arrays import (
     tensors_of,
 )
 from fedrepro.methods.matching.sequential_matching import Variances, alone, output_bias
-from fedrepro.methods.matching.unit_fusion import merge_similar_units
-from fedrepro.methods.pfnm import (
+from fedrepro.methods.matching.unit_fusion_and_clustering import merge_similar_units
+from fedrepro.methods.pfnm_and_concatenation import (
     BiasPrior,
     ClassWeights,
     Gamma0,

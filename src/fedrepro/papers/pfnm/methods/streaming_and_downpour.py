@@ -17,9 +17,13 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods import pfnm
+from fedrepro.methods import pfnm_and_concatenation as pfnm
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
-from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
+from fedrepro.methods.matching.network_arrays_and_tracing import (
+    class_shares,
+    networks_of,
+    tensors_of,
+)
 from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
 from fedrepro.networks.network import widths

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line
+from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
 from fedrepro.methods.matching.pfnm_atoms import Array

@@ -16,7 +16,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.matching.network_arrays import (
+from fedrepro.methods.matching.network_arrays_and_tracing import (
     UnitArrays,
     class_shares,
     networks_of,
