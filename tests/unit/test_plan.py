@@ -386,7 +386,11 @@ def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
     assert (made_again == made, other_again > other) == (True, True)
     assert json.loads(Path("made/job.json").read_text())["stage"] == "simulate"
     assert main(["job", "nothing"]) == 2
-    assert "cannot be read as jobs" in capsys.readouterr().err
+    Path("jobs").write_text(json.dumps({**one, "stage": "agregate"}))
+    assert main(["job", "jobs"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be read as jobs" in said
+    assert "unknown stage 'agregate' in jobs: did you mean 'aggregate'" in said
 
 
 def test_a_list_of_one_value_in_a_sweep_is_that_value():

@@ -176,6 +176,8 @@ def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
         ({"clients": None}, "cannot be none"),
         ({"clients": 10**7}, "must be at most 1,000,000, not 10000000"),
         ({"clients": 2, "alpha": 1e300}, r"at most 1e\+38 in size"),
+        ({"clients": 10**400}, r"at most 1e\+38 in size"),
+        ({"clients": 2, "hidden": [None, 5]}, "none in a list"),
         ({"clients": {"a": ["b"] * 99}}, r"not \{'a': \['b', .{60,90}…$"),
         ({"clients": "a\nb"}, r"not 'a\\nb'"),
     ],

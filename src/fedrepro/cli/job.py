@@ -80,6 +80,8 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         jobs = [read_job(json.loads(line), str(path)) for line in lines if line.strip()]
     except (OSError, ValueError, AttributeError) as error:
         raise FedreproError(f"{path} cannot be read as jobs ({type(error).__name__})") from None
+    for job in (job for job in jobs if job.stage not in COMPUTING):
+        raise unknown("stage", job.stage, COMPUTING, str(path))
     end, words = time.monotonic() + options.seconds, [f"--threads={options.threads}"]
     command = [sys.executable, "-P", "-m", "fedrepro", "job", *words, f"--device={options.device}"]
     left = {}

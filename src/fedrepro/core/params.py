@@ -58,8 +58,13 @@ class Param:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
         if not self.many:
             return self.scalar(value, where)
-        whole = self.optional and items == [None]
-        return None if whole else tuple(self.scalar(item, where) for item in items)
+        if self.optional and items == [None]:
+            return None
+        if None in items:
+            raise FedreproError(
+                f"{where}: parameter '{self.name}' has none in a list; leave it out"
+            )
+        return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
         """Convert a value, not a list, to the parameter's type; errors begin with `where`."""
@@ -79,7 +84,7 @@ class Param:
             safe = isinstance(value, str) and SAFE.fullmatch(value)
             return "" if safe else f"may use letters, digits, _ . - only, not {shown(value)}"
         fits = isinstance(value, bool) == (self.type is bool) and isinstance(value, int | float)
-        if not fits or not math.isfinite(value) or (self.type is int and value != int(value)):
+        if not (fits and -math.inf < value < math.inf) or (self.type is int and value % 1):
             return f"must be {kinds[self.type]}, not {shown(value)}"
         if self.type is not bool and abs(value) > REACH:
             return f"must be at most {REACH:g} in size, not {value}"

@@ -167,8 +167,13 @@ def model_in(word: str) -> str:
 
 def components_of(file: str) -> list[Component]:
     """Load a user's Python file, or a class of it as nets.py:Net; return what is registered."""
+    before = component_files.configured_files()
     component_files.add_files([file])
-    components("model")
+    try:
+        components("model")
+    except FedreproError:
+        component_files.set_files(before)  # so that later calls do not fail for this one
+        raise
     path = os.path.abspath(file)
     return next(own for other, own in _of_file.items() if os.path.abspath(other) == path)
 

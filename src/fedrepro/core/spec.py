@@ -148,7 +148,8 @@ class Component:
 
     def listing(self, values: Mapping[str, Any], where: str = "") -> Spec:
         """Return a Spec whose setting i takes item i of lists in `values`; errors name `where`."""
-        lists = {k: v for k, v in values.items() if isinstance(v, list) and not self.params[k].many}
+        many = {name for name, param in self.params.items() if param.many}
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
         if len(set(map(len, lists.values()))) != 1:
             raise FedreproError(
                 f"{self.where(where)}: give each parameter a list of as many values"

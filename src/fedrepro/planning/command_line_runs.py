@@ -121,7 +121,7 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:
         where = file.where(name, SCALE)
-        message = str(error) if place else str(error).replace(f"{where}: ", "")
+        message = str(error) if place else re.sub(f"{re.escape(where)}[:,] ", "", str(error))
         raise FedreproError(message.replace(where, f"{place}, {name}")) from None
 
 

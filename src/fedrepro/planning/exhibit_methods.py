@@ -203,7 +203,8 @@ def _exhibit_method(
         )
     changes: list[tuple[tuple[str, Value], ...]] = [()]
     if settings.training and training:
-        sweep = settings.training.changed(training).spec("training", sweep=True)
+        other = {key: value for key, value in case.training.items() if key == "name"}
+        sweep = settings.training.changed(other | training).spec("training", sweep=True)
         changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
     if entry.tune is None and PUBLIC_SAMPLE in item.meta["needs"]:
         raise FedreproError(
