@@ -89,10 +89,10 @@ def test_training_is_swept_for_one_method_and_the_others_keep_theirs():
     ]
     tokens = [setting.token for setting in exhibit.measures[0].settings]
     assert tokens == ["pfnm;training+lr~0.1", "pfnm;training+lr~0.2"]
-    cases = {"a": {"label": "A", "training": {"name": "adam"}}}
-    own = [{"name": "average", "training": {"beta1": 0.5}}]  # a parameter of the case's procedure
+    cases = {"a": {"label": "A", "training": {"name": "sgd"}}}
+    own = [{"name": "average", "training": {"momentum": 0.5}}]  # a parameter of the case's procedure
     (run,) = small(methods=own, cases=cases, sweep=ONE_POINT).trials
-    assert run.scenario.training.token == "adam+beta1~0.5"
+    assert run.scenario.training.token == "sgd+momentum~0.5"
 
 
 def test_a_case_may_have_methods_of_its_own():
