@@ -89,8 +89,9 @@ def test_training_is_swept_for_one_method_and_the_others_keep_theirs():
     ]
     tokens = [setting.token for setting in exhibit.measures[0].settings]
     assert tokens == ["pfnm;training+lr~0.1", "pfnm;training+lr~0.2"]
+    # a parameter of the procedure that a case names
     cases = {"a": {"label": "A", "training": {"name": "sgd"}}}
-    own = [{"name": "average", "training": {"momentum": 0.5}}]  # a parameter of the case's procedure
+    own = [{"name": "average", "training": {"momentum": 0.5}}]
     (run,) = small(methods=own, cases=cases, sweep=ONE_POINT).trials
     assert run.scenario.training.token == "sgd+momentum~0.5"
 

@@ -281,7 +281,7 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     method.fn(given.models, **how, prepared=method.meta["prepare"](given.models, **how))
     below = sum(given.models.tensors[name][0].nbytes for name in ("weight0", "bias0"))
     assert ledger.spent.traffic.bytes_down == 4 * below
-    exchanges, sent = _sent("one_shot", given.models, plus, ledger.spent)
+    exchanges, sent = _sent(method.spec({}), given.models, plus, ledger.spent)
     assert exchanges == 2  # one for each layer
     assert sent.messages_up == 2 * sent.messages_down == 8
 

@@ -242,7 +242,7 @@ def test_a_method_in_a_folder_with_a_colon_is_a_sentence(named, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FedreproError, match="a is missing: write it, or take it out"):
         methods_of("a:b/mine.py")
-    with pytest.raises(FedreproError, match="gone.py is missing"):
+    with pytest.raises(FedreproError, match=r"gone\.py is missing"):
         registry.model_in("gone.py:Net")
     assert component_files.configured_files() == ()  # later calls do not fail for it
 

@@ -12,21 +12,11 @@ import typer
 from typer import Argument, Option
 
 from fedrepro import __version__
+from fedrepro.cli import record_compare_recommend_submit as of_results
 from fedrepro.cli.list_data_and_draw_partitions import data_app, draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own_models_and_methods import check_method, combine, evaluate
 from fedrepro.cli.printing import say, show
-from fedrepro.cli.record_compare_recommend_submit import (
-    Scale,
-    compare,
-    planned,
-    recommend,
-    record,
-    redraw,
-    results,
-    submit,
-    verify,
-)
 from fedrepro.cli.run_and_list import list_app, methods, run
 from fedrepro.core.errors import FedreproError, printable, unknown
 
@@ -42,8 +32,9 @@ app = typer.Typer(
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 app.add_typer(list_app, name="list")
-COMMANDS = (run, methods, recommend, combine, evaluate, record, redraw, compare, results)
-for command in (*COMMANDS, submit, verify, check_method):
+FIRST = (run, methods, of_results.recommend, combine, evaluate, of_results.record)
+THEN = (of_results.redraw, of_results.compare, of_results.results, of_results.submit)
+for command in (*FIRST, *THEN, of_results.verify, check_method):
     app.command()(command)
 BENCHMARKS = Path("benchmarks")
 
@@ -95,7 +86,7 @@ def start(
 
 @app.command()
 def exhibits(
-    scale: Scale = "quick",
+    scale: of_results.Scale = "quick",
     yaml: Annotated[
         str, Option(help="print those of this paper as a file for config/exhibits")
     ] = "",
@@ -110,7 +101,7 @@ def exhibits(
             raise unknown("paper", yaml, known)
         print(files[yaml].as_yaml(), end="")
         return
-    plan = planned(scale)
+    plan = of_results.planned(scale)
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command(scale, key, exhibit.suffix)}")
@@ -180,7 +171,7 @@ def plan(
     from fedrepro.planning.forecast import STAGES, forecast, parse_target
 
     scale, key = parse_target(target, load_config().scale)
-    whole = planned(scale)
+    whole = of_results.planned(scale)
     leave_out_mistaken(whole)
     if listed:
         wanted = [whole.exhibit(key)] if key else whole.selected
@@ -223,7 +214,7 @@ def documents(
 @app.command()
 def site(
     reports: Annotated[Path, Option(help="reports folder, or the record")] = Path("reports/record"),
-    scale: Scale = "paper",
+    scale: of_results.Scale = "paper",
     out: Annotated[Path, Option(help="folder to write")] = Path("site"),
 ) -> None:
     """Write web pages of the figures and tables in `reports`/`scale`, and compute no results.

@@ -17,12 +17,8 @@ from fedrepro.core import evaluation_schedule_and_selection as evaluation_schedu
 from fedrepro.core import params, registry
 from fedrepro.core.literature_names_and_tokens import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
+from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counts
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
-from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
-    claim_counts,
-    printed_counts,
-    settled_counts,
-)
 from fedrepro.planning import config_files, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.numbers_in_pages import LINK, filled
@@ -49,7 +45,7 @@ def documents() -> dict[Path, str]:
     }
     pages = findings()
     for paper in (paper for paper in papers if paper.claims and paper.name in pages):
-        counted = (printed_counts(paper.printed), claim_counts(paper.claims))
+        counted = (counts.printed_counts(paper.printed), counts.claim_counts(paper.claims))
         lines = [f"- {' '.join(sentences)}\n" for sentences in counted if sentences]
         parts[pages[paper.name]] = FROM_COUNTS, "".join(lines)
     for path in (Path("README.md"), *parts, *pages.values()):
@@ -91,7 +87,7 @@ def count_table(papers: Sequence[Paper]) -> str:
         if (values := read_published(published_file(paper)))
     }
     found |= {p.name: (p.printed, p.claims) for p in papers if p.printed or p.claims}
-    lines = {paper_name(paper): settled_counts(*rows) for paper, rows in sorted(found.items())}
+    lines = {paper_name(p): counts.settled_counts(*rows) for p, rows in sorted(found.items())}
     heads = list(next(iter(lines.values()), {}))
     lines["all"] = {head: sum(counted[head] for counted in lines.values()) for head in heads}
     return _table(["paper", *heads], [(name, *one.values()) for name, one in lines.items()])

@@ -37,18 +37,14 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("fedrepro: stopped", file=sys.stderr)
         return STOPPED
-    except BrokenPipeError as error:
-        if error.filename:
-            return _said(error, arguments)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
-        return NOBODY_READS
-    except SystemExit as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, BrokenPipeError) and not error.filename:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
+            return NOBODY_READS
         from fedrepro.core.user_component_files import own_fault
 
-        if not own_fault(error):
-            raise
-        return _said(error, arguments)  # whatever status a user's file asks for, it made nothing
-    except Exception as error:
+        if isinstance(error, SystemExit) and not own_fault(error):
+            raise  # else, whatever status a user's file asks for, it made nothing
         return _said(error, arguments)
 
 

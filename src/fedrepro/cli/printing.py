@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.box import SIMPLE_HEAD
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -17,11 +17,10 @@ def show(heads: Sequence[str], rows: Iterable[Sequence[str]], *, narrow: bool = 
 
     Long texts wrap; if `narrow`, in the first column alone, and without lines around cells.
     """
-    table = Table(*(Column(name, overflow="fold") for name in heads))
-    if narrow:
-        table.box = SIMPLE_HEAD
-        for column in table.columns[1:]:
-            column.no_wrap = True  # words go on in the next line, not numbers
+    first, *others = (Column(name, overflow="fold") for name in heads)
+    for column in others:
+        column.no_wrap = narrow  # words go on in the next line, not numbers
+    table = Table(first, *others, box=SIMPLE_HEAD if narrow else HEAVY_HEAD)
     for row in rows:
         table.add_row(*row)
     wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)

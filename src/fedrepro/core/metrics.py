@@ -54,7 +54,7 @@ class Metric:
         return low <= value <= high or math.isinf(value)
 
 
-SHARE = "share of examples"
+SHARE, NATS = "share of examples", "nats an example"
 METRICS = {
     "accuracy": Metric("accuracy", SHARE, 0, 1, 1),
     "accuracy_scatter": Metric("sd of the accuracy over the last measured rounds", SHARE, 0, 1, -1),
@@ -90,10 +90,8 @@ METRICS = {
     "epochs": Metric("epochs of a client's training", "epochs", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
     "failed": Metric("trials in which the method failed", "share of trials", 0, 1, -1),
-    "nll": Metric("negative log-likelihood", "nats an example", 0, None, -1),
-    "nll_worst": Metric(
-        "negative log-likelihood at the worst node", "nats an example", 0, None, -1
-    ),
+    "nll": Metric("negative log-likelihood", NATS, 0, None, -1),
+    "nll_worst": Metric("negative log-likelihood at the worst node", NATS, 0, None, -1),
     "calibration_error": Metric("expected calibration error", SHARE, 0, 1, -1),
     "calibration_error_worst": Metric(
         "expected calibration error at the worst node", SHARE, 0, 1, -1

@@ -251,7 +251,7 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Return name, version and all parameters as text; unlike `token`, it states defaults."""
+        """Return name, version and parameters as text, with defaults except of later additions."""
         stated = self._text(self.recorded_values)
         return f"{self.name};v{self.component.version};{stated}{self._read}"
 

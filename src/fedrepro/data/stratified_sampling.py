@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.data.prepared import Arrays
 
 Validation = Annotated[
     int, Arg("training examples set aside for validation", unit="examples", least=0)
@@ -41,29 +43,42 @@ def stratified_sample(
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
-def training_rows(
-    name: str, labels: np.ndarray, validation: int, train: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `validation` rows for validation, and `train` others for training (None: all others).
+def split_as_published(
+    name: str,
+    parts: Sequence[np.ndarray],
+    classes: tuple[str, ...],
+    validation: int,
+    train: int | None,
+) -> Arrays:
+    """Return images (N, *shape) of pixels 0 to 255, and labels, in the publisher's test split.
 
-    Rows are drawn by class with a fixed seed for data set `name`; validation rows do not depend on
-    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
+    `parts` are x and y for training, x and y for testing. Of the training part, `validation` rows
+    are drawn for validation, and `train` others for training (None: all others). Rows are drawn by
+    class with a fixed seed for data set `name`; validation rows do not depend on `train`.
     """
-    classes = np.unique(labels).size
+    x, labels, test_x, test_y = parts
+    kinds = np.unique(labels).size
     inner = outer = np.empty(0, np.int64)
     if validation < labels.size:
         stream = RngKey(0).stream(f"{name}-validation")
-        inner, outer = stratified_sample(labels, validation, classes, stream)
+        inner, outer = stratified_sample(labels, validation, kinds, stream)
     if train is not None and train > outer.size:
         left = f"the {outer.size} training examples that validation~{validation} leaves"
         raise FedreproError(f"data set '{name}': train~{train} is more than {left}: lower one")
     if train is not None and train < outer.size:
         stream = RngKey(0).stream(f"{name}-train")
-        outer = outer[stratified_sample(labels[outer], train, classes, stream)[0]]
-    if np.unique(labels[outer]).size < classes:
+        outer = outer[stratified_sample(labels[outer], train, kinds, stream)[0]]
+    if np.unique(labels[outer]).size < kinds:
         said = f"with train~{train} and validation~{validation} a class is left without training"
         raise FedreproError(f"data set '{name}': {said} examples: raise train, or lower validation")
-    return inner, outer
+    kept = x if outer.size == labels.size else x[outer]  # all without a copy of some 150 MB
+    return Arrays(
+        x={"train": kept, "validation": x[inner], "test": test_x},
+        y={"train": labels[outer], "validation": labels[inner], "test": test_y},
+        scale=255.0,
+        shape=x.shape[1:],
+        classes=classes,
+    )
 
 
 def split_groups(

@@ -65,10 +65,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw methods' scores with intervals, and groups whose scores do not differ significantly.
-
-    `table` has the leaderboard's csv rows; `board` its `title` and the method to beat, `line`.
-    """
+    """Draw methods' scores with intervals, and groups whose scores do not differ significantly."""
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -87,9 +84,8 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
             for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
                 axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
-                look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 6.5}
-                look |= {"color": BEAT, "transform": axes.get_xaxis_transform()}
-                axes.text(score, 1.0, board["line"], **look)
+                above: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center"}
+                axes.text(score, 1.0, board["line"], color=BEAT, fontsize=6.5, va="bottom", **above)
             axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
@@ -141,10 +137,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw methods' scores against the bytes that clients send, with the Pareto front as a line.
-
-    `table` has the leaderboard's csv rows, `board` its settings; large marks have many parameters.
-    """
+    """Draw scores against the bytes that clients send, with the Pareto front as a line."""
     from matplotlib.lines import Line2D
 
     families = _families(table)

@@ -31,6 +31,7 @@ LETTER = 4.1  # points, of a label's mean letter
 PNG_DPI = 200
 SOFT = "#444444"
 LETTERS = "abcdefgh"  # of panels
+CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}  # of texts
 LEFT = 0.012  # where headings begin, as a share of the width
 GREEK = {"sigma2": "σ²", "sigma02": "σ₀²", "gamma0": "γ₀", "epsilon": "ε"}
 SYMBOLS = GREEK | {
@@ -238,9 +239,7 @@ def draw_lines(
 
 def percent(axes: Axes) -> None:
     """Label the vertical axis in percent; its values are shares from 0 to 1, such as accuracies."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.locator_params("y", nbins=6, steps=[1, 2, 5, 10])
     axes.yaxis.set_major_formatter(percents)
 
 
@@ -271,9 +270,8 @@ def sheet(
 
     least = 1 if look else 2
     if look is None:  # a method with fewer trials than others is marked "(paired)"
-        names = {label: f"{label} (paired)" for label in exhibit.pairs}
         styles = line_styles(exhibit.measures)
-        look = {names.get(label, label): style for label, style in styles.items()}
+        look = {f"{k} (paired)" if k in exhibit.pairs else k: v for k, v in styles.items()}
     columns_room = 72 * WIDTH / (LEGEND_HANDLE + LETTER * max(map(len, look), default=0))
     legend_lines = max(least, math.ceil(len(look) / min(5, max(1, int(columns_room)))))
     added = LEGEND_ROW * (legend_lines - 2)
@@ -314,10 +312,7 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Return a figure of the means and sds in csv rows `numbers`.
-
-        The caller sets matplotlib's style first, by `with rules():`.
-        """
+        """Return a figure of the means and sds in csv rows `numbers`; call within `rules()`."""
         raise NotImplementedError
 
     def files(
@@ -330,10 +325,7 @@ class Figured(Drawing):
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Return `exhibit`, a figure and not a table, drawn from its csv rows `numbers`.
-
-    The caller sets matplotlib's style first, by `with rules():`.
-    """
+    """Draw `exhibit`, a figure and not a table, from csv rows `numbers`; call within `rules()`."""
     from fedrepro.numbers.trial_statistics import as_shown
 
     kind = exhibit.settings.drawing

@@ -84,8 +84,8 @@ class PartitionMap:
         cells = _heat(shares, counts / counts.sum(axis=1, keepdims=True), written)
         named = np.arange(0, classes, -(-classes // NAMED))
         names = [n if n.strip() and n.isprintable() else repr(n) for n in self.classes]
-        look: dict[str, Any] = {"rotation": 90 if max(map(len, names)) > 3 else 0}
-        shares.set_xticks(named + 0.5, [names[at] for at in named], parse_math=False, **look)
+        turn = 90 if max(map(len, names)) > 3 else 0
+        shares.set_xticks(named + 0.5, [names[at] for at in named], parse_math=False, rotation=turn)
         rows = np.arange(clients if clients <= FEW else 0)
         shares.set_yticks(rows + 0.5, rows.astype(str))
         label = "client" if clients <= FEW else f"{clients} clients, by main class"
@@ -237,9 +237,8 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
     for (row, column), number in np.ndenumerate(() if written is None else written):
         if number > 0:
             text = f"{number:.3g}" if isinstance(number, float) else f"{number}"
-            look: dict[str, Any] = {"fontsize": 7, "ha": "center", "va": "center"}
-            look["color"] = LIGHT if shares[row, column] > 0.3 else DARK
-            axes.text(column + 0.5, row + 0.52, text, **look)
+            colour = LIGHT if shares[row, column] > 0.3 else DARK
+            axes.text(column + 0.5, row + 0.52, text, fontsize=7, color=colour, **layout.CENTRED)
     return cells
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-NONE = "–"  # in place of a missing number
 Form = Callable[[float], str]  # how numbers are written
 HeadValues = tuple[str, ...]
 Place = tuple[HeadValues, HeadValues]  # down, across
@@ -119,9 +118,8 @@ def arrangement_of(about: Mapping[str, Any]) -> TableDrawing:
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
         wanted = about["settings"].get("table") or {}
-    options: dict[str, Any] = {"sizes": False}
-    options |= {k: v for k in TableDrawing.model_fields if (v := wanted.get(k)) is not None}
-    given = TableDrawing.model_construct(**options)
+    options = {k: v for k in TableDrawing.model_fields if (v := wanted.get(k)) is not None}
+    given = TableDrawing.model_construct(**{"sizes": False} | options)
     rows, columns = given.sides(about["columns"]["points"], about["columns"]["settings"])
     return given.model_copy(update={"rows": rows, "columns": columns})
 
@@ -247,7 +245,7 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
     It is "failed" or "–" for nan, "> 400" (the most rounds run) or "not reached" for infinity.
     """
     if math.isnan(row["mean"]):
-        return NONE if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
+        return "–" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
     most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
     return f"> {number_form('rounds')(most)}" if math.isfinite(most) else "not reached"

@@ -35,11 +35,7 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[Gl
     scenario={"partition": "pooled"},
 )
 def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Return the model of one client that holds all training data (the partition `pooled`).
-
-    Raises:
-        FedreproError: there are local models of several clients.
-    """
+    """Return the model of one client that holds all training data (the partition `pooled`)."""
     if clients.clients != 1:
         raise FedreproError(
             f"method 'pooled' measures one model that was trained on all data, not those of "

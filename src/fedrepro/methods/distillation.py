@@ -7,8 +7,10 @@ C. Wu. DENSE: Data-Free One-Shot Federated Learning. NeurIPS 2022.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -34,8 +36,6 @@ from fedrepro.training.training_settings_and_procedures import settings_of
 if TYPE_CHECKING:
     import torch
 
-
-if TYPE_CHECKING:
     Logits = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -202,9 +202,8 @@ def dense(
             gaps.append(float(batch_gap.detach()))
         gap = float(np.mean(gaps))
     tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
-    return GlobalModel(
-        some.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
-    )
+    diagnostics = {"student_gap": max(0.0, gap), "made_loss": loss}
+    return GlobalModel(some.model, tensors, diagnostics=diagnostics)
 
 
 def divergence(
@@ -231,8 +230,6 @@ class _Generator:
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
     ) -> None:
-        import math
-
         stream = rng.stream("dense-generator")
         self.network = perceptron((latent, units, math.prod(network.shape)))
         first = self.network.initial(rng, 0.0, 0.0, "fan_in")
@@ -290,14 +287,8 @@ def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: st
     """Return a function from inputs to the mean logits of J networks, `tensors` (J, *shape)."""
     held = {name: _on(value, device) for name, value in tensors.items()}
     count = len(next(iter(held.values())))
-
-    def logits(x: torch.Tensor) -> torch.Tensor:
-        total = network.logits({name: value[0] for name, value in held.items()}, x)
-        for j in range(1, count):
-            total = total + network.logits({name: value[j] for name, value in held.items()}, x)
-        return total / count
-
-    return logits
+    each = [{name: value[j] for name, value in held.items()} for j in range(count)]
+    return lambda x: reduce(add, (network.logits(model, x) for model in each)) / count
 
 
 def _on(value: np.ndarray, device: str) -> torch.Tensor:

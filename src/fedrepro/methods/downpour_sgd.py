@@ -78,11 +78,10 @@ class DownpourSgd:
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
         layout = Layout(clients.network.shapes)
+        start = layout.unpack(flat.numpy())
         if self.minibatches == 1 and not clients.network.draws:
-            return layout.pack(clients.gradients(layout.unpack(flat.numpy())))
-        trained = clients.train(
-            layout.unpack(flat.numpy()), rng, epochs=epochs, keep_gradients=True
-        )
+            return layout.pack(clients.gradients(start))
+        trained = clients.train(start, rng, epochs=epochs, keep_gradients=True)
         assert trained.gradients is not None
         sent = layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
         sent[~trained.finite] = np.nan
@@ -90,9 +89,8 @@ class DownpourSgd:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the master network as the model to evaluate."""
-        return GlobalModel(
-            clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
-        )
+        layout = Layout(clients.network.shapes)
+        return GlobalModel(clients.model, layout.unpack(state["flat"].numpy()))
 
 
 def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:

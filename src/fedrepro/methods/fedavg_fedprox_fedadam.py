@@ -185,10 +185,8 @@ class Averaging(Drawn):
         if self.batchnorm != "local":
             return super().model(state, clients)
         own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
-        return [
-            GlobalModel(clients.model, {**state["weights"], **{k: v[[j]] for k, v in own.items()}})
-            for j in range(clients.count)
-        ]
+        each = ({k: v[[j]] for k, v in own.items()} for j in range(clients.count))
+        return [GlobalModel(clients.model, state["weights"] | norms) for norms in each]
 
 
 @dataclass(kw_only=True)
@@ -211,7 +209,9 @@ class Scheduled(Averaging):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Train at drawn clients, average, step at the server; return new state and report."""
-        lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
+        lr, steps = self.last_lr, self._steps(rng.round)
+        if lr is not None:
+            lr = self._between(clients.settings.lr, lr, rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None
         if self.batchnorm == "local":  # layers of BatchNorm are not sent
@@ -223,9 +223,6 @@ class Scheduled(Averaging):
             )
         exchanges = 1 + (self.batchnorm == "recalibrate")
         return after or state, Report(traffic=traffic, exchanges=exchanges)
-
-    def _lr(self, first: float, done: int) -> float | None:
-        return None if self.last_lr is None else self._between(first, self.last_lr, done)
 
     def _steps(self, done: int) -> int | None:
         """Return the number of local minibatches in round number `done`, None for whole epochs."""
@@ -301,27 +298,17 @@ class FedAdam(Scheduled):
         first = {k: _mix(self.beta1, server["first"][k], v) for k, v in update.items()}
         second = {k: _mix(self.beta2, server["second"][k], v**2) for k, v in update.items()}
         step = {k: self.server_lr * first[k] / (np.sqrt(second[k]) + self.tau) for k in update}
-        kept = {"first": first, "second": second}
-        single = {
-            name: {k: v.astype(np.float32) for k, v in moment.items()}
-            for name, moment in kept.items()
-        }
-        return step, single
+        moments = (("first", first), ("second", second))
+        return step, {n: {k: v.astype(np.float32) for k, v in m.items()} for n, m in moments}
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """Return a list with an entropy loss term, or an empty list if its `coefficient` is 0.
-
-    The term penalises predictions whose entropy is below `least` nats.
-    """
+    """Return a loss term on predictions of entropy below `least` nats; [] if `coefficient` is 0."""
     return [Entropy(least, coefficient)] if coefficient else []
 
 
 def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
-    """Draw the clients that train in a round: max(fraction · clients, 1) indices, ascending int64.
-
-    `clients` is the number of all clients. Source: FedAvg, algorithm 1.
-    """
+    """Draw max(fraction · clients, 1) of all `clients`, as FedAvg does: ascending int64 indices."""
     count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
     if clients > MANY:
         return np.sort(stream.choice(clients, count, replace=False, shuffle=False))

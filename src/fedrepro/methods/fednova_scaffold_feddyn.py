@@ -77,10 +77,8 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Glob
     """Apply FedNova's update once to local models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
     x is the common start, w_j client j's model, p_j its share of all examples. Its local training
-    moves as far as a_j steps without momentum. Source: FedNova, eq. (9) and table 1.
-
-    Raises:
-        FedreproError: training may stop early, so the number of steps is not known.
+    moves as far as a_j steps without momentum, so a training that may stop early is refused.
+    Source: FedNova, eq. (9) and table 1.
     """
     assert info.example_counts is not None
     assert info.start is not None
@@ -93,9 +91,8 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Glob
         )
     per_epoch = -(-info.example_counts // settings.batch_size) if settings.batch_size else 1
     share = info.example_counts / info.example_counts.sum()
-    length = effective_steps(
-        np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum
-    )
+    steps = np.broadcast_to(per_epoch * settings.epochs, share.shape)
+    length = effective_steps(steps, settings.momentum)
     made = averaged(info.start, clients.tensors, share, length)
     return with_mean_buffers(clients, share, GlobalModel(clients.model, made))
 

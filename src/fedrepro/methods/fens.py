@@ -26,10 +26,7 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """Return a FENS gate of one layer that weighs logits: sum_i w_ik z_ik, by weights w (m, K).
-
-    A gate is a small network on the logits of m `networks`.
-    """
+    """Return a FENS gate of one layer: logits sum_i w_ik z_ik of m networks, `weights` w (m, K)."""
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
@@ -77,9 +74,8 @@ class GateServer:
             move = move * only[name] if only else move
             self.mean[name] = MOMENTUM * self.mean[name] + (1 - MOMENTUM) * move
             self.squares[name] = SQUARES * self.squares[name] + (1 - SQUARES) * move**2
-            self.gate[name] = value + self.rate * self.mean[name] / (
-                np.sqrt(self.squares[name]) + SMALL
-            )
+            root = np.sqrt(self.squares[name]) + SMALL
+            self.gate[name] = value + self.rate * self.mean[name] / root
 
 
 @method(

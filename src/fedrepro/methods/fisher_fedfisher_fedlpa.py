@@ -115,18 +115,16 @@ def fedfisher_diagonal(
     return the best of every hundredth step on 500 labelled examples: sweep `steps` for that.
     Source: FedFisher, by the authors' code.
     """
-    share, made = shares_of(info), {}
-    for name in [name for name in clients.tensors if name in prepared[0]]:
-        fisher, value = stacked(prepared, name), clients.tensors[name]
+    share = shares_of(info)
+
+    def merged(fisher: np.ndarray, value: np.ndarray) -> np.ndarray:
         curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
-        weights = fisher_descent(
-            lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
-            mean_of(value, share),
-            steps,
-            RATE,
-            within=False,
-        )
-        made[name] = weights[None].astype(np.float32)
+        start = mean_of(value, share)
+        weights = fisher_descent(lambda w: curve * w - pull, start, steps, RATE, within=False)
+        return weights[None].astype(np.float32)
+
+    names = [name for name in clients.tensors if name in prepared[0]]
+    made = {name: merged(stacked(prepared, name), clients.tensors[name]) for name in names}
     return as_model(clients, mean_of_rest(clients, share, made))
 
 

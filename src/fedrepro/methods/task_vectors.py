@@ -16,6 +16,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, with_mean_buffers
+from fedrepro.training.flat_models_and_optimiser_steps import Layout
 
 
 def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
@@ -76,28 +77,18 @@ def ties(
     w = w0 + s · mean, s being `scale`. Trimming keeps the largest entries of each update, over all
     weights; the elected sign is the sign of the kept entries' sum. Source: TIES, section 4.
     """
-
     return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))
 
 
 def _from_start(
     clients: LocalModels, info: ClientInfo, moved: Callable[[np.ndarray], np.ndarray]
 ) -> GlobalModel:
-    """Return the start weights plus moved(task vectors), as a merged model.
-
-    Task vectors are the updates w_i - w0, float64 (J, n); `moved` maps them to (n,).
-    """
+    """Return w0 + moved(task vectors), a model; `moved` maps w_i - w0, float64 (J, n), to (n,)."""
     assert info.start is not None
     buffers = network_like(clients).buffers
-    names = [name for name in clients.tensors if name not in buffers]
-    start = np.concatenate([info.start[name].reshape(-1) for name in names])
-    each = [clients.tensors[name].reshape(clients.clients, -1) for name in names]
-    vectors = np.concatenate(each, axis=1).astype(np.float64) - start
-    flat = (start.astype(np.float64) + moved(vectors)).astype(np.float32)
-    ends = np.cumsum([clients.tensors[name][0].size for name in names])
-    tensors = {
-        name: part.reshape(1, *clients.tensors[name].shape[1:])
-        for name, part in zip(names, np.split(flat, ends[:-1]), strict=True)
-    }
+    layout = Layout({k: v.shape[1:] for k, v in clients.tensors.items() if k not in buffers})
+    start = layout.pack(info.start)[:, : layout.numbers]
+    vectors = layout.pack(clients.tensors)[:, : layout.numbers].astype(np.float64) - start
+    tensors = layout.unpack((start.astype(np.float64) + moved(vectors)).astype(np.float32))
     even = np.full(clients.clients, 1 / clients.clients)
     return with_mean_buffers(clients, even, GlobalModel(clients.model, tensors))

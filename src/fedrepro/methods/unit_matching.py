@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,25 +34,21 @@ from fedrepro.methods.matching.network_arrays_and_tracing import (
     widths_of,
 )
 from fedrepro.methods.matching.unit_fusion_and_clustering import fused, fused_sets
-from fedrepro.methods.matching.unit_permutations import (
-    UnitSets,
-    Use,
-    align_units,
-    in_common_order,
-)
+from fedrepro.methods.matching.unit_permutations import UnitSets, Use, align_units, in_common_order
 from fedrepro.methods.pfnm_and_concatenation import ClassWeights
 from fedrepro.methods.regmean import GRID, Alpha, Ridge, moments, regmean
 from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
+MATCHED: dict[str, Any] = {"kind": "one_shot", "models": UNITS, "merges": "matched"}
+Sweeps = Annotated[int, Arg("most times that each client is matched again", least=1)]
+
 
 @method(
     "weight_matching",
-    kind="one_shot",
+    **MATCHED,
     needs={"label_counts"},
-    models=UNITS,
-    merges="matched",
     label="weight matching",
     grid={"class_weights": (False, True)},
 )
@@ -62,7 +58,7 @@ def weight_matching(
     *,
     rng: RngKey,
     class_weights: ClassWeights = False,
-    sweeps: Annotated[int, Arg("most times that each client is matched again", least=1)] = 100,
+    sweeps: Sweeps = 100,
 ) -> GlobalModel:
     """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
@@ -80,14 +76,7 @@ def weight_matching(
     return GlobalModel(clients.model, arrays.tensors(arrays.units.mean(matched, share, towards)))
 
 
-@method(
-    "c2m3",
-    kind="one_shot",
-    needs={"example_counts"},
-    models=UNITS,
-    merges="matched",
-    label="cycle-consistent matching",
-)
+@method("c2m3", **MATCHED, needs={"example_counts"}, label="cycle-consistent matching")
 def c2m3(
     clients: LocalModels,
     info: ClientInfo,
@@ -111,10 +100,8 @@ def c2m3(
 
 @method(
     "ot_fusion",
-    kind="one_shot",
+    **MATCHED,
     needs={"label_counts"},
-    models=UNITS,
-    merges="matched",
     label="OT fusion",
     grid={"class_weights": (False, True), "sweeps": (1, 10)},
 )
@@ -157,16 +144,11 @@ def ot_fusion(
     return GlobalModel(clients.model, blocks.tensors(made))
 
 
-Sweeps = Annotated[int, Arg("most times that each client is matched again", least=1)]
-
-
 @method(
     "matched_regmean",
-    kind="one_shot",
+    **MATCHED,
     needs={"example_counts", "client_answers"},
     sends="second moments of layer inputs",
-    models=UNITS,
-    merges="matched",
     label="matching, then RegMean",
     prepare=moments,
     grid=GRID,
@@ -191,11 +173,9 @@ def matched_regmean(
 
 @method(
     "matched_kfac",
-    kind="one_shot",
+    **MATCHED,
     needs={"example_counts", "client_answers"},
     sends="Kronecker factors of the Fisher information",
-    models=UNITS,
-    merges="matched",
     label="matching, then FedFisher (K-FAC)",
     prepare=factors,
     grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},

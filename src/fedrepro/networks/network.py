@@ -221,16 +221,12 @@ class Network:
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         if x.device.type == "cpu" and not torch.is_grad_enabled():
-            from fedrepro.networks.compiled_layout_and_buffers import (
-                PREDICTED,
-                CompiledBody,
-                parts_of,
-            )
+            from fedrepro.networks import compiled_layout_and_buffers as compiled
 
-            parts = parts_of(self)
+            parts = compiled.parts_of(self)
             if parts is not None and parts.below:
-                rows, dtype = min(PREDICTED, len(x)), x.detach().numpy().dtype
-                body = CompiledBody(self, parts, tensors, rows, dtype)
+                rows, dtype = min(compiled.PREDICTED, len(x)), x.detach().numpy().dtype
+                body = compiled.CompiledBody(self, parts, tensors, rows, dtype)
                 out = body.outputs(x).unsqueeze(0)
                 for layer, _, names in self.places[body.layers :]:
                     held = {local: lifted[name] for local, name in names.items()}

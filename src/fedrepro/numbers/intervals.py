@@ -157,8 +157,7 @@ def _factor(trials: int, confidence: float) -> float:
 def pairs(series: Array) -> Array:
     """Return differences of all ordered pairs of n columns of `series`, (trials, n * (n - 1))."""
     first, second = np.nonzero(~np.eye(series.shape[1], dtype=bool))
-    differences: Array = series[:, first] - series[:, second]
-    return differences
+    return series[:, first] - series[:, second]
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:

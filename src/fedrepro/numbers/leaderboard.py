@@ -12,25 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers import significance_ranking as ranking
+from fedrepro.numbers import tables_and_selection as selection
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.significance_ranking import (
-    FEWEST,
-    LEVEL,
-    USUAL,
-    Standing,
-    chances_of,
-    scores_of,
-    standings,
-    usual_tests,
-)
-from fedrepro.numbers.tables_and_selection import (
-    Accuracies,
-    Ends,
-    ends_in_words,
-    ends_of,
-    in_each_trial,
-    of_settings,
-)
 from fedrepro.numbers.trial_statistics import FAILED, over_trials
 from fedrepro.planning.config_files import Board
 
@@ -82,7 +66,7 @@ class MethodResult(NamedTuple):
     tried: int
     costs: Mapping[str, float]
     in_each_trial: np.ndarray
-    ends: Sequence[Ends]
+    ends: Sequence[selection.Ends]
 
 
 @dataclass(frozen=True)
@@ -130,7 +114,7 @@ class BoardData:
         """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
-        return scores_of(accuracy, *self._bounds(scene))
+        return ranking.scores_of(accuracy, *self._bounds(scene))
 
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
@@ -167,7 +151,7 @@ class BoardRow:
     scenes: Sequence[BoardScenario]
     failed: int
     runs: int
-    standing: Standing | None = None
+    standing: ranking.Standing | None = None
 
 
 def board_data(
@@ -221,7 +205,7 @@ def _scenes(
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
     """Yield (scenario, {label: result}) of a table; `each_trial`: settings selected per trial."""
     about, tried = part.about, part.table(".choice.csv")
-    accuracies = of_settings(part.metrics) if len(tried) else []
+    accuracies = selection.of_settings(part.metrics) if len(tried) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
@@ -237,7 +221,10 @@ def _scenes(
 
 
 def _entry(
-    rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies], each_trial: bool
+    rows: pd.DataFrame,
+    tried: pd.DataFrame,
+    measured: Sequence[selection.Accuracies],
+    each_trial: bool,
 ) -> MethodResult:
     reached = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
     known = rows[rows["metric"].isin((*COSTS, *SECONDS))]
@@ -245,9 +232,9 @@ def _entry(
     costs = dict.fromkeys(COSTS, math.nan) if failed else {"passes": 0.0, "bytes_down": 0.0}
     costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
     accuracy = np.array(str(reached["by_trial"]).split(), float)
-    best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
+    best, in_each = selection.in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
     chosen = np.flatnonzero(tried["chosen"] == "true").tolist()
-    ends = ends_of(tried, best if each_trial else chosen)
+    ends = selection.ends_of(tried, best if each_trial else chosen)
     shown = in_each if each_trial else accuracy
     return MethodResult(shown, str(reached["setting"]), max(1, len(tried)), costs, in_each, ends)
 
@@ -295,7 +282,7 @@ def _class_rows(
     # the scenarios of what was computed here, or else of entries
     scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
-    several = units >= FEWEST
+    several = units >= ranking.FEWEST
     bounds = any(method.kind == "reference" for method in methods.values())
     ranked = several and not bounds
     drawn = ("data sets" if data == ALL else "scenarios") + " and trials" if several else "trials"
@@ -324,9 +311,12 @@ def _class_rows(
         names = [*whole, line]
         means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
         other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
-        usual = usual_tests(np.array(means)) | {EACH_TRIAL: chances_of(other) <= LEVEL}
+        usual = ranking.usual_tests(np.array(means))
+        usual[EACH_TRIAL] = ranking.chances_of(other) <= ranking.LEVEL
     own_scores = {label: scores[label] for label in whole}
-    found = standings(own_scores, scores.get(line), units=several, ranked=ranked, usual=usual)
+    found = ranking.standings(
+        own_scores, scores.get(line), units=several, ranked=ranked, usual=usual
+    )
     why = "a bound, which has no rank" if bounds else ""
     placed = [replace(rows.pop(s.method), standing=s, unranked_reason=why) for s in found]
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
@@ -346,7 +336,9 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
     costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
-    tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
+    tests = {
+        f"group_{test.lower().replace(' ', '_')}": test for test in (*ranking.USUAL, EACH_TRIAL)
+    }
     against = standing if label != ground.board.line else None
     each_trial = ahead = None
     if standing:
@@ -381,7 +373,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         "without_rank": row.unranked_reason,
         **{key: float(np.mean([own[key] for own in costs])) for key in costs[0]},
         "settings_tried": max(entry.tried for entry in entries),
-        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
+        "ends_of_grid": selection.ends_in_words([ends for entry in entries for ends in entry.ends]),
         "sees": row.method.sees,
         "clients_also_send": row.method.sends,
         "chosen_by": row.method.chosen_by,

@@ -162,9 +162,8 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
     """Test all pairs of M methods by Wilcoxon, with Holm, and Nemenyi; return {test: bool (M, M)}.
 
-    `means` has mean scores over trials, (M, S), in S scenarios, taken as independent. True is for
-    pairs that differ. Source: J. Demšar, Statistical comparisons of classifiers over multiple data
-    sets, JMLR 2006.
+    `means` has means over trials, (M, S), in S scenarios, taken as independent. True: they differ.
+    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 

@@ -26,24 +26,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule_and_selection import TIE_DIGITS, SelectionRule, rungs
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, all_metrics, metrics_of
 from fedrepro.core.params import render
-from fedrepro.numbers.trial_statistics import (
-    BESIDE,
-    CLIENTS_SD,
-    COLUMNS,
-    FAILED,
-    Series,
-    by_metric,
-    is_final,
-    last_series,
-    mean,
-    of_setting,
-    over_clients,
-    over_trials,
-    sd,
-    select_node,
-    tidy_rows,
-    with_pairs,
-)
+from fedrepro.numbers import trial_statistics as stats
+from fedrepro.numbers.trial_statistics import Series, is_final, mean, sd
 from fedrepro.planning.drawing_base import CASE, ROUND
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.plan import Exhibit, Run
@@ -89,7 +73,7 @@ def summarise(
     `files` are the paths of these metrics; some kinds of figure read other files next to them. With
     `allow_all_failed` a method may have failed with all parameter values; else that is an error.
     """
-    frames = {run: tidy_rows(table) for run, table in tables.items()}
+    frames = {run: stats.tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
@@ -108,8 +92,8 @@ def summarise(
             for s in group:
                 runs[s] = run = point.runs[measure.label, s]
                 if run not in shown:
-                    shown[run] = select_node(frames[run], measure.node, measure.belief)
-                by_setting[s] = of_setting(shown[run], run.rows_of(s), trials)
+                    shown[run] = stats.select_node(frames[run], measure.node, measure.belief)
+                by_setting[s] = stats.of_setting(shown[run], run.rows_of(s), trials)
             settings = candidates(by_setting, measure, trials, where)
             chosen = group[0]
             if measure.chosen:
@@ -118,13 +102,13 @@ def summarise(
             place["method"], run = measure.label, runs[chosen]
             series, token = dict(settings[chosen].series), run.rows_of(chosen)
             if (last := exhibit.settings.last_rounds) > 1:
-                series |= last_series(by_setting[chosen], last, trials, where)
+                series |= stats.last_series(by_setting[chosen], last, trials, where)
             series |= further((files or {}).get(run, ()), token, measure, trials, where)
             rows = [place | row for row in _number_rows(series, chosen)]
-            if measure.over_clients and FAILED not in frames[run]["metric"].values:
-                among = over_clients(frames[run], token, trials, where)
+            if measure.over_clients and stats.FAILED not in frames[run]["metric"].values:
+                among = stats.over_clients(frames[run], token, trials, where)
                 for row in rows:
-                    row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
+                    row[stats.CLIENTS_SD] = among.get((row["metric"], row["split"]))
             numbers += rows
             if by_rounds:
                 left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
@@ -133,10 +117,10 @@ def summarise(
     leading = [*exhibit.swept, *exhibit.shown]
     columns = [*leading, *([ROUND] if by_rounds else []), *NUMBERS]
     if any(measure.over_clients for measure in exhibit.measures):
-        columns.append(CLIENTS_SD)
+        columns.append(stats.CLIENTS_SD)
     if exhibit.pairs:
-        numbers = with_pairs(numbers, leading, exhibit)
-        columns += COLUMNS
+        numbers = stats.with_pairs(numbers, leading, exhibit)
+        columns += stats.COLUMNS
     tried = [*leading, *CHOICE]
     if any(run.is_race for run in exhibit.trials):
         tried.append(STOPPED[0])
@@ -147,12 +131,12 @@ def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield csv rows of a setting by round and metric, over `trials`, without those `left_out`."""
-    if FAILED in rows["metric"].values:
+    if stats.FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
     for done in sorted(set(rows["round"].astype(int).tolist())):
         own = rows[rows["round"] == done]
-        series = by_metric(own, setting.token, trials, f"{where}, round {done}")
+        series = stats.by_metric(own, setting.token, trials, f"{where}, round {done}")
         yield from ({ROUND: done, **row} for row in _number_rows(series, setting))
 
 
@@ -160,7 +144,7 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
     order = list(metrics_of(setting.method))
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
         place = {"metric": metric, "split": split, "setting": setting.token}
-        yield place | over_trials(series[metric, split])
+        yield place | stats.over_trials(series[metric, split])
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -170,7 +154,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 def read_csv(text: str) -> pd.DataFrame:
     """Read a data frame from csv text; empty cells of columns of text are "", and others NaN."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
-    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
+    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", stats.BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})
@@ -225,7 +209,7 @@ def candidates(
         last = _shared_rounds(rows.values(), choice)
     by_setting = {}
     for setting, judged in rows.items():
-        series = by_metric(judged[is_final(judged)], setting.token, trials, where)
+        series = stats.by_metric(judged[is_final(judged)], setting.token, trials, where)
         criterion: Sequence[float] = ()
         if choice and measure.chosen:
             if race:  # the last rung that it came to in all trials
@@ -253,7 +237,7 @@ def criterion_of(
     which names `where`, is raised if these lack the metric of the rule `choice`.
     """
     metric, split = choice.metric, choice.split
-    if (FAILED, "") in series:  # in some trial
+    if (stats.FAILED, "") in series:  # in some trial
         return [math.nan] * trials
     ends = series.get((metric, split), ())
     values: Sequence[float] = ends

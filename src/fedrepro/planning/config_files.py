@@ -208,7 +208,8 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     """Read the definitions of figures and tables by paper; errors of invalid files are in `unread`.
 
     Files in the working folder's config/exhibits replace the package's. With `folder`, only its
-    YAML files are read; with `of`, keys such as pfnm/figure-2a, only the files of their papers.
+    YAML files are read; with `of`, keys such as pfnm/figure-2a, only the files of their papers
+    (all files if a paper is unknown).
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:

@@ -1,8 +1,7 @@
 """Forecast of the jobs and hours that one figure or table, or all of them, still take.
 
-Jobs (processes) whose files are missing count. Their seconds come from measured seconds per
-multiplication of a network: of jobs with the same stage, model and method finished here, else of
-less alike ones, or of those kept in reports/record.
+Jobs whose files are missing count. Seconds per multiplication of a network were measured: of jobs
+of equal stage, model and method finished here, else of less alike ones, or of reports/record.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from statistics import mean, median
+from itertools import chain, product
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedrepro.core.checksummed_files import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
@@ -54,21 +55,19 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     """Estimate the work left for exhibit `key` (paper/name), or if None for all in config.yaml."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
-    left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
-    folders = [str(PurePosixPath(path).parent) for path in left if not Path(path).exists()]
-    for job in plan.needed(*folders):
-        if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
-            continue
-        total.jobs[job.stage] += 1
-        if job.stage in COMPUTING:
-            rate = next((rates[key] for key in _keys(job) if key in rates), 0.0)
-            # no work is known of data that are not prepared and have no entry in FORMS
-            if seconds := rate * _work(plan, job):
-                total.seconds[job.stage] += seconds
-            else:
-                total.unknown[job.stage] += 1
-    for exhibit in chosen:
-        total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
+    files = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
+    needed = plan.needed(*(path.rpartition("/")[0] for path in files if not Path(path).exists()))
+    left = [j for j in needed if not Path(j.out, RESULTS.get(j.stage, METRICS)).exists()]
+    total.jobs.update(job.stage for job in left)
+    for job in (job for job in left if job.stage in COMPUTING):
+        rate = next((rates[key] for key in _keys(job) if key in rates), 0.0)
+        # no work is known of data that are not prepared and have no entry in FORMS
+        if seconds := rate * _work(plan, job):
+            total.seconds[job.stage] += seconds
+        else:
+            total.unknown[job.stage] += 1
+    drawn = (plan.exhibit_file(exhibit.key, exhibit.suffix) for exhibit in chosen)
+    total.jobs["exhibit"] = sum(not Path(file).exists() for file in drawn)
     return total
 
 
@@ -77,24 +76,23 @@ def _rates(plan: Plan) -> dict[Key, float]:
     recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
-        works, likes = defaultdict[str, float](float), defaultdict[str, set[Key]](set)
-        for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
-            work, timings, keys = _work(plan, job), Path(job.out, TIMINGS), _keys(job)
-            works[job.stage] += work
-            likes[job.stage].update(keys[2:])
-            if timings.exists() and work:
+        works = [(job, _work(plan, job)) for job in plan.jobs_of(exhibit) if job.stage in COMPUTING]
+        for job, work in works:
+            if work and (timings := Path(job.out, TIMINGS)).exists():
                 about = read_provenance(table := read_table(timings, "timings"))
                 if (about.get("device", "cpu") != "cpu") == cuda:
                     took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                    for each in set(keys):
+                    for each in set(_keys(job)):
                         finished[each].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
-            if works[stage] and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
-                for each in likes[stage]:
-                    recorded[each].append(took / works[stage])
-    return {key: median(each) for key, each in (recorded | finished).items()}
+            whole = sum(work for job, work in works if job.stage == stage)
+            if whole and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
+                alike = (_keys(job)[2:] for job, _ in works if job.stage == stage)
+                for each in set(chain(*alike)):
+                    recorded[each].append(took / whole)
+    return {key: float(np.median(each)) for key, each in (recorded | finished).items()}
 
 
 def _keys(job: Job) -> list[Key]:
@@ -131,13 +129,10 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
     In a round a client takes as many minibatches as a parameter of `method` says, else its epochs.
     """
     values: Any = method.values
-    listed = [
-        mean(values[name] if param.many else [values[name]])
-        for name, param in method.component.params.items()
-        if param.arg.unit == "minibatches" and values[name] is not None
-    ]
+    counts = (values[k] for k, p in method.component.params.items() if p.arg.unit == "minibatches")
+    listed = [np.mean(count) for count in counts if count is not None]
     batch: Any = training["batch_size"] or held
-    each = mean(listed) * batch if listed else values.get("epochs", 1) * held
+    each = np.mean(listed) * batch if listed else values.get("epochs", 1) * held
     return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
 
 
@@ -154,11 +149,9 @@ def _work(plan: Plan, job: Job) -> float:
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
     elif method and job.every is not None:
-        passes = mean(
-            trained_on(each, training, examples / clients, clients)
-            for each in method.expand()
-            for training in scenario.training.expand()
-        )
+        pairs = product(method.expand(), scenario.training.expand())
+        trained = [trained_on(*pair, examples / clients, clients) for pair in pairs]
+        passes = float(np.mean(trained))
     else:
         passes = float(clients * examples)
     return trials * passes * max(LEAST_PRODUCTS, products)

@@ -183,14 +183,7 @@ def write_board(
     `<reports>/<paper>/<version>`. Pictures leave out submitted methods that nobody has verified.
     """
     from fedrepro.drawings.leaderboard import pictures
-    from fedrepro.numbers.leaderboard import (
-        REPORTED,
-        board_data,
-        board_rows,
-        leaderboard,
-        scenarios,
-        seconds,
-    )
+    from fedrepro.numbers import leaderboard as boards
 
     board, present = file.boards[version], parts_in(file, version, scale, reports)
     keys = file.parts(version, scale)
@@ -200,13 +193,14 @@ def write_board(
         )
     parts = [open_exhibit(reports, key, scale) for key in present]
     others = entries_in(reports, file.paper, version, scale)
-    numbers = board_data(board, parts, others)
-    rows = board_rows(numbers)
-    known = [row for row in rows if row.method.computed != REPORTED]
+    numbers = boards.board_data(board, parts, others)
+    rows = boards.board_rows(numbers)
+    known = [row for row in rows if row.method.computed != boards.REPORTED]
     settings = board.model_dump(mode="json", exclude={"ground", "data"})
-    tables = {".csv": leaderboard, ".scenarios.csv": scenarios, ".times.csv": seconds}
+    tables = {".csv": boards.leaderboard, ".scenarios.csv": boards.scenarios}
+    tables[".times.csv"] = boards.seconds
     texts = {suffix: csv_text(make(numbers, rows)).encode() for suffix, make in tables.items()}
-    texts |= pictures(settings, read_csv(csv_text(leaderboard(numbers, known))))
+    texts |= pictures(settings, read_csv(csv_text(boards.leaderboard(numbers, known))))
     about = {
         "kind": "leaderboard",
         "schema": SCHEMA_VERSION,

@@ -24,13 +24,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.user_component_files import own_fault
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.model_evaluation import (
-    Draws,
-    EvaluationSplit,
-    communication,
-    measure,
-    measure_alone,
-)
+from fedrepro.numbers import model_evaluation as evaluation
 from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
@@ -53,9 +47,8 @@ def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method, or a control such as pooled training, in every trial of a job.
 
     Writes metrics and times. Every combination of parameter values (a setting) is evaluated, and
-    again after each fine-tuning that the job asks for. Work that several settings share counts
-    fully in the costs of each, but once in the column `seconds`. If the method raises an error, the
-    only metric is `failed`.
+    again after each fine-tuning of the job. Work that several settings share counts fully in the
+    costs of each, but once in `seconds`. If the method raises an error, its one metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -78,7 +71,7 @@ def run(job: Job, device: str = "cpu") -> None:
         local, info = method_inputs(job.scenario, method, data, models[trial], public)
         splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate))
         splits = {name: data.split(name) for name in splits_of}
-        costly, draws = SharedPreparation(local, info, data.rng), Draws(data.rng)
+        costly, draws = SharedPreparation(local, info, data.rng), evaluation.Draws(data.rng)
         for setting in method.expand():
             try:
                 done = run_setting(setting, costly)
@@ -155,7 +148,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
         server = ended - began
     else:
         further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
-    cost = communication(*_sent(setting, local, made, further))
+    cost = evaluation.communication(*_sent(setting, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
 
@@ -233,8 +226,8 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
 
 def numbers_of(
     made: MethodOutput,
-    splits: Mapping[str, EvaluationSplit],
-    draws: Draws,
+    splits: Mapping[str, evaluation.EvaluationSplit],
+    draws: evaluation.Draws,
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
@@ -246,8 +239,8 @@ def numbers_of(
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
-        return measure(made, splits, draws) + cost
-    numbers, each = measure_alone(made, splits, draws)
+        return evaluation.measure(made, splits, draws) + cost
+    numbers, each = evaluation.measure_alone(made, splits, draws)
     accuracies = [Number("accuracy", v, "test", client=j) for j, v in enumerate(each)]
     if epochs is None:
         return [*numbers, *cost, *accuracies]

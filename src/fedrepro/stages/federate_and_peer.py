@@ -29,23 +29,8 @@ from fedrepro.core.literature_names_and_tokens import setting_token
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
-from fedrepro.numbers.model_evaluation import (
-    ALONG,
-    SAMPLES,
-    Draws,
-    EvaluationSplit,
-    accuracy_of_means,
-    communication,
-    confusion,
-    measure,
-    measure_alone,
-    of_all,
-    predicted,
-    scored,
-    size,
-    spreads,
-    strange,
-)
+from fedrepro.numbers import model_evaluation as evaluation
+from fedrepro.numbers.model_evaluation import accuracy_of_means, confusion, of_all
 from fedrepro.planning.jobs import Job
 from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData
@@ -201,26 +186,26 @@ class GlobalEvaluator(Evaluator):
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         models = self.models(state)
-        numbers = _measured(models, splits, Draws(rng, ALONG))
+        numbers = _measured(models, splits, evaluation.Draws(rng, evaluation.ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
         models = self.models(run.state)
-        numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
-        numbers += communication(run.exchanges, run.traffic)
+        numbers = _measured(models, splits, evaluation.Draws(rng.at(round=run.done)))
+        numbers += evaluation.communication(run.exchanges, run.traffic)
         names, weights = models[0].tensors, models[0].weights
         tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in names}
         kept = {"tensors": tensors, **({} if weights is None else {"weights": weights})}
         return StateEvaluation(numbers, kept=to_plain(kept))
 
 
-def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
+def _measured(models: list[GlobalModel], splits: Splits, draws: evaluation.Draws) -> list[Number]:
     if len(models) == 1:
-        return measure(models[0], splits, draws)
+        return evaluation.measure(models[0], splits, draws)
     numbers: list[Number] = []
     for name, split in splits.items():
-        found, _ = measure_alone(models, {"test": split}, draws)
+        found, _ = evaluation.measure_alone(models, {"test": split}, draws)
         numbers += [number._replace(split=name) for number in found if number.split]
     return numbers + [number for number in found if not number.split]
 
@@ -252,7 +237,7 @@ class NodeEvaluator(Evaluator):
             "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
-        values = [*look.values, *size(model, splits[TEST], SAMPLES)]
+        values = [*look.values, *evaluation.size(model, splits[TEST], evaluation.SAMPLES)]
         values += [Number(metric, float(value)) for metric, value in costs.items()]
         kept = {"nodes": to_plain(dict(held[LAST])), "confusion": look.kept}
         return StateEvaluation(values, kept=kept)
@@ -269,7 +254,7 @@ class NodeEvaluator(Evaluator):
                 f"name them {' and '.join(BELIEFS)}"
             )
         for name, tensors in beliefs.items():
-            if fault := strange(self.clients.network, tensors):
+            if fault := evaluation.strange(self.clients.network, tensors):
                 raise FedreproError(
                     f"a {fault[1]} of node {fault[0]} in trial {rng.trial} is not finite after "
                     f"round {rng.round} (belief {name}); lower the learning rate (lr), or check "
@@ -282,18 +267,18 @@ class NodeEvaluator(Evaluator):
     ) -> StateEvaluation:
         """Return metrics of the networks `held`; also confusion matrices if `ended`."""
         network, values, confusions = self.clients.network, list[Number](), {}
-        samples = SAMPLES if ended else ALONG
+        samples = evaluation.SAMPLES if ended else evaluation.ALONG
 
-        def answers_of(tensors: Tensors, split: EvaluationSplit) -> list[Any]:
+        def answers_of(tensors: Tensors, split: evaluation.EvaluationSplit) -> list[Any]:
             # a node's beliefs before and after averaging have equal draws
             nodes = [(rng.at(client=at), node) for at, node in enumerate(_nodes(tensors))]
-            return [predicted(network, node, split, samples, key) for key, node in nodes]
+            return [evaluation.predicted(network, node, split, samples, key) for key, node in nodes]
 
         for name, tensors in held.items() if TEST in splits else ():
             scores = answers_of(tensors, splits[TEST])
             nodes = []
             for at, node in enumerate(_nodes(tensors)):
-                numbers = scored(*scores[at]) | spreads(network, node)
+                numbers = evaluation.scored(*scores[at]) | evaluation.spreads(network, node)
                 if ended and network.kind == "variational":
                     numbers["accuracy_of_means"] = accuracy_of_means(network, node, splits[TEST])
                 nodes.append(numbers)

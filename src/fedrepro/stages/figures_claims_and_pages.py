@@ -12,41 +12,17 @@ import pandas as pd
 from fedrepro.core.checksummed_files import temporary_folder, write_bytes, write_table, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.exhibit_files import (
-    SUFFIXES,
-    TIMES,
-    ExhibitFiles,
-    command,
-    describe,
-    exhibit_metadata,
-    open_recorded,
-    write_claims,
-    write_files,
-)
+from fedrepro.numbers import exhibit_files
+from fedrepro.numbers import tables_and_selection as tables
+from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles
 from fedrepro.numbers.run_times import method_times, times_of
-from fedrepro.numbers.tables_and_selection import (
-    csv_text,
-    leading_columns,
-    read_csv,
-    read_metrics,
-    summarise,
-    tidy,
-)
 from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
 from fedrepro.numbers.verdicts.claim_verdicts import verdicts
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.record.record_entries_and_leaderboards import (
-    RECORD,
-    RUN,
-    Recorded,
-    drawn_keys,
-    parts_in,
-    record,
-    write_board,
-)
+from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages.job_log_and_gpu_lock import log
@@ -71,33 +47,33 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
-    metrics = {run: read_metrics(paths) for run, paths in files.items()}
+    metrics = {run: tables.read_metrics(paths) for run, paths in files.items()}
     rows, sources = ({run: own[at] for run, own in metrics.items()} for at in (0, 1))
     pairs = {run: dict(zip(files[run], own, strict=True)) for run, own in sources.items()}
     _require_current(key, pairs)
     every_source = itertools.chain.from_iterable(own.items() for own in pairs.values())
     failed = {path: source["failed"] for path, source in every_source if "failed" in source}
     of_board = bool(plan.files[exhibit.paper].boards)
-    summary = summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
-    numbers = csv_text(summary.numbers)
-    described = exhibit_metadata(exhibit, plan, sources)
+    summary = tables.summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
+    numbers = tables.csv_text(summary.numbers)
+    described = exhibit_files.exhibit_metadata(exhibit, plan, sources)
     if failed:
         words = dict.fromkeys(itertools.chain(*failed.values()))
         described |= {"notes": [*described["notes"], *words], "failed": failed}
-    texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
-    every = read_csv(numbers)
+    texts = {".csv": numbers.encode(), ".choice.csv": tables.csv_text(summary.choice).encode()}
+    every = tables.read_csv(numbers)
     if exhibit.timed:
-        times = csv_text(times_of(exhibit, files, list(summary.numbers.columns)))
+        times = tables.csv_text(times_of(exhibit, files, list(summary.numbers.columns)))
         texts[TIMES] = times.encode()
-        every = pd.concat([every, read_csv(times)], ignore_index=True)
+        every = pd.concat([every, tables.read_csv(times)], ignore_index=True)
     elif of_board and exhibit.is_table:
-        texts[TIMES] = csv_text(method_times(exhibit, files, summary.numbers)).encode()
+        texts[TIMES] = tables.csv_text(method_times(exhibit, files, summary.numbers)).encode()
     shown = exhibit.settings.drawing.files(exhibit, described, every)
     source = {name: described[name] for name in SOURCE}
 
-    tidied = tidy(exhibit, rows)
+    tidied = tables.tidy(exhibit, rows)
     write_table(f"{out_base}.metrics.parquet", tidied, "metrics", source, compact=True)
-    write_files(f"{out_base}", described, texts | shown, ".metrics.parquet")
+    exhibit_files.write_files(f"{out_base}", described, texts | shown, ".metrics.parquet")
     log(f"{key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 
 
@@ -116,7 +92,7 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
         raise FedreproError(f"{key}: {first}{more}, and start again")
 
 
-def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
+def redraw(scale: str, keys: Sequence[str], target: Path = records.RECORD) -> records.Recorded:
     """Redraw recorded figures and tables by the present code; return new files and warnings.
 
     FedreproError is raised if one of `keys` (paper/name) is not in `target`, or must be computed
@@ -126,11 +102,11 @@ def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
     with temporary_folder() as folder:
         for key in keys:
             exhibit = plan.exhibit(key)  # first, since it refuses a leaderboard by its name
-            _draw(plan, exhibit, open_recorded(target / scale, key, scale), folder)
-        done = record(scale, keys, folder, target)
+            _draw(plan, exhibit, exhibit_files.open_recorded(target / scale, key, scale), folder)
+        done = records.record(scale, keys, folder, target)
     for key in keys:
-        files = open_recorded(target / scale, key, scale)
-        for suffix in set(SUFFIXES) - set(files.suffixes):
+        files = exhibit_files.open_recorded(target / scale, key, scale)
+        for suffix in set(exhibit_files.SUFFIXES) - set(files.suffixes):
             Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's old image
     return done
 
@@ -140,21 +116,21 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     _require_all(exhibit, numbers, plan.scale)
     if exhibit.pairs:
         plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
-        paired = with_pairs(plain.to_dict("records"), leading_columns(plain), exhibit)
+        paired = with_pairs(plain.to_dict("records"), tables.leading_columns(plain), exhibit)
         numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
-    text = csv_text(numbers)
-    described = {name: files.about[name] for name in KEPT} | describe(exhibit, plan)
-    run = {name: files.run[name] for name in RUN if name in files.run}
+    text = tables.csv_text(numbers)
+    described = {name: files.about[name] for name in KEPT} | exhibit_files.describe(exhibit, plan)
+    run = {name: files.run[name] for name in records.RUN if name in files.run}
     base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
-    every = read_csv(text)
+    every = tables.read_csv(text)
     if TIMES in files.suffixes:
         contents[TIMES] = files.read(TIMES)
-        every = pd.concat([every, read_csv(contents[TIMES].decode())], ignore_index=True)
+        every = pd.concat([every, tables.read_csv(contents[TIMES].decode())], ignore_index=True)
     contents |= exhibit.settings.drawing.files(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(Path(f"{base}.metrics.parquet"), files.read(".metrics.parquet"))
-    write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
+    exhibit_files.write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
@@ -173,7 +149,7 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
             f"config, of {', '.join(other) or 'all'}; compute it again with: "
-            f"{command(scale, exhibit.key, exhibit.suffix)}"
+            f"{exhibit_files.command(scale, exhibit.key, exhibit.suffix)}"
         )
 
 
@@ -181,14 +157,14 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the leaderboard `key`, such as arena/1, from its tables in `reports`, to `out`."""
     paper, _, version = key.partition("/")
     file = load_exhibits()[paper]
-    write_board(file, version, scale, reports, out)
-    log(f"{key}: from {len(parts_in(file, version, scale, reports))} exhibits")
+    records.write_board(file, version, scale, reports, out)
+    log(f"{key}: from {len(records.parts_in(file, version, scale, reports))} exhibits")
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
     """Judge claims in `published` by `exhibits` (paper/name) in `reports`; write the csv `out`."""
     rows = verdicts(published, exhibits, reports)
-    write_claims(out, csv_text(rows))
+    exhibit_files.write_claims(out, tables.csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()
     log(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
@@ -198,7 +174,8 @@ def draw_site(scale: str, folder: Path, out: Path, exhibits: Sequence[str] = ())
 
     `out` is a folder, or an index.html whose pages go to the folder `site` next to it.
     """
-    reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
+    keys = list(exhibits) or records.drawn_keys(folder.parent, scale)
+    reports = read_reports(folder, scale, keys)
     place = out.parent / "site" if out.suffix else out
     count = build(reports, folder, place)
     if out.suffix:

@@ -40,16 +40,7 @@ from fedrepro.planning.drawing_base import Strict
 from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
-from fedrepro.record.record_entries_and_leaderboards import (
-    ENTRY,
-    RECORD,
-    REPORTS,
-    VERDICT,
-    digests_of,
-    entries_folder,
-    read_drawn,
-    write_board,
-)
+from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
 
@@ -170,11 +161,11 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
             f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
     own = item.file in component_files.loaded_files
-    out = entries_folder(RECORD / scale, paper, name.partition("-")[0]) / item.name
+    out = records.entries_folder(records.RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
         raise FedreproError(f"{out} is there already: remove it")
     with temporary_folder() as work:
-        folder, drawn = work / "entry", work / REPORTS
+        folder, drawn = work / "entry", work / records.REPORTS
         for metrics in map(Path, paths):
             (folder / metrics).parent.mkdir(parents=True, exist_ok=True)
             for written in (metrics, metrics.with_name(TIMINGS)):
@@ -186,25 +177,27 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).parent.mkdir(exist_ok=True)
             draw_exhibit(part, plan, drawn / scale / part)
-            write_files(str(folder / part), *read_drawn(scale, part, drawn, said))
+            write_files(str(folder / part), *records.read_drawn(scale, part, drawn, said))
         entry = {"kind": "entry", "schema": SCHEMA_VERSION, "exhibits": keys, "scale": scale}
         entry |= {"seed": config.seed, "trials_per_job": plan.trials_per_job, "says": dict(says)}
         entry |= {"file": f"{item.name}.py" if own else "", "origin": origins(sources), "by": by}
-        write_json(folder / ENTRY, entry)
+        write_json(folder / records.ENTRY, entry)
         shutil.copytree(folder, out)
     return out, said
 
 
 def read_entry(folder: Path) -> Submission:
     """Read and validate the entry.json of a folder with a submitted method."""
-    if not (folder / ENTRY).is_file():
-        raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
+    path = folder / records.ENTRY
+    if not path.is_file():
+        said = f"{folder} has no {path.name}"
+        raise FedreproError(f"{said}: name a folder that `fedrepro submit` wrote")
     try:
-        held = read_json(folder / ENTRY)
+        held = read_json(path)
     except FedreproError as error:
-        said = f"{folder / ENTRY} was changed or damaged after `fedrepro submit` wrote it"
+        said = f"{path} was changed or damaged after `fedrepro submit` wrote it"
         raise FedreproError(f"{said}: get the folder from its author again") from error
-    return validated(Submission, held, str(folder / ENTRY))
+    return validated(Submission, held, str(path))
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
@@ -319,16 +312,16 @@ def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
     """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
-    place = entries_folder(reports, entry.paper, version)
+    place = records.entries_folder(reports, entry.paper, version)
     if folder.parent != place or reports.name != entry.scale:
-        due = entries_folder(RECORD / entry.scale, entry.paper, "1")
+        due = records.entries_folder(records.RECORD / entry.scale, entry.paper, "1")
         raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
     if verdict.computed:
-        said = {"seed": seed, "computed": verdict.computed, "files": digests_of(folder)}
-        write_json(folder / VERDICT, said | {"origin": origin()})
+        said = {"seed": seed, "computed": verdict.computed, "files": records.digests_of(folder)}
+        write_json(folder / records.VERDICT, said | {"origin": origin()})
     try:
         file = load_exhibits(of=entry.exhibits)[entry.paper]
-        return write_board(file, version, entry.scale, reports)
+        return records.write_board(file, version, entry.scale, reports)
     except BaseException:
-        (folder / VERDICT).unlink(missing_ok=True)
+        (folder / records.VERDICT).unlink(missing_ok=True)
         raise

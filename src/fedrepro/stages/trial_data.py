@@ -16,16 +16,7 @@ from fedrepro.core.checksummed_files import corrupt_file_error, read_source, req
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.partitions_and_populations import (
-    HOLDOUTS,
-    PartitionIndices,
-    missing_holdout_error,
-    missing_validation_error,
-    population_of,
-    read_partition,
-    sizes_of,
-    too_few_examples_error,
-)
+from fedrepro.data import partitions_and_populations as partitions
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
@@ -46,7 +37,7 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
     """Return `info` with only training, device, what method `item` needs, and fields `more`."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
-    for part in HOLDOUTS:
+    for part in partitions.HOLDOUTS:
         if part.need in needs and part.at != "clients":
             keep |= {f"{part.parameter}_inputs", f"{part.parameter}_labels"}
     gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
@@ -77,8 +68,8 @@ class ScenarioData:
     def trial(self, trial: int) -> TrialData:
         """Read which client has which examples in trial number `trial`; return the trial's data."""
         own = self.scenario
-        population = population_of(own.dataset, own.partition)
-        members = read_partition(self.partition, trial, population)
+        population = partitions.population_of(own.dataset, own.partition)
+        members = partitions.read_partition(self.partition, trial, population)
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
 
     def source(
@@ -114,7 +105,7 @@ class TrialData:
     """The data of one trial (a seeded repetition): examples of its clients and of the server."""
 
     prepared: Prepared
-    members: PartitionIndices
+    members: partitions.PartitionIndices
     rng: RngKey
     device: str
 
@@ -139,7 +130,7 @@ class TrialData:
         None stands for `held`, if the partition took these examples from the training examples.
         """
         members = self.members
-        if len(members.client_validation) or not sizes_of(members.validation).sum():
+        if len(members.client_validation) or not partitions.sizes_of(members.validation).sum():
             return members.client_validation, None
         return members.validation, self._noisy("validation")
 
@@ -151,9 +142,10 @@ class TrialData:
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
         if not rows.size:
-            raise missing_validation_error("tuning")
+            raise partitions.missing_validation_error("tuning")
         if size > rows.size:
-            raise too_few_examples_error(f"tune of trial {self.rng.trial}", size, rows.size)
+            who = f"tune of trial {self.rng.trial}"
+            raise partitions.too_few_examples_error(who, size, rows.size)
         stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
         drawn = np.sort(stream.permutation(rows)[:size])
         examples = validation or self.held
@@ -161,7 +153,7 @@ class TrialData:
 
     def split(self, name: str) -> EvaluationSplit:
         """Return the examples of a split, such as test, to evaluate models on."""
-        aside = next((part for part in HOLDOUTS if part.split == name), None)
+        aside = next((part for part in partitions.HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
         taken = getattr(self.members, name) if of_clients or aside else ()
         examples = self.held if of_clients else self._noiseless
@@ -171,7 +163,7 @@ class TrialData:
             each = [] if isinstance(taken, np.ndarray) else list(taken)
             index = np.concatenate(each) if each else np.asarray(taken, np.int64)
             if not index.size:
-                raise missing_holdout_error("what is measured", aside)
+                raise partitions.missing_holdout_error("what is measured", aside)
             loaded, (index,) = examples.of([index])
             examples = Examples(loaded.inputs[index], loaded.targets[index], loaded.scale)
             ends = np.cumsum([0, *map(len, each)])
@@ -209,17 +201,17 @@ class TrialData:
             return np.sort(np.concatenate(list(members.train)))
 
         known: dict[str, Callable[[], Any]] = {
-            "example_counts": lambda: sizes_of(members.train),
+            "example_counts": lambda: partitions.sizes_of(members.train),
             "label_counts": lambda: members.label_counts(labels(), len(self.prepared.classes)),
             "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),
             "pooled_labels": lambda: labels()[pooled()],
         }
         fields = {name: of() for name, of in known.items() if name in needs}
-        for part in HOLDOUTS:
+        for part in partitions.HOLDOUTS:
             if part.need in needs and part.at != "clients":
                 rows = getattr(members, part.split)
                 if not rows.size:
-                    raise missing_holdout_error(f"method '{method.name}'", part)
+                    raise partitions.missing_holdout_error(f"method '{method.name}'", part)
                 examples, (rows,) = self._noiseless.of([rows])
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()

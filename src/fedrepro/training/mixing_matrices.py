@@ -77,10 +77,7 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Compute and check the mixing matrix W of a configured graph of N `clients`: float64 (N, N).
-
-    W_ij is node i's weight for what node j sends; `rng` is the key of random graphs.
-    """
+    """Compute and check W of a configured graph of N `clients`; `rng` draws random graphs."""
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph {shown(graph.token)}", clients)
 

@@ -15,7 +15,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import Train, Validation, training_rows
+from fedrepro.data.stratified_sampling import Train, Validation, split_as_published
 
 FILE = "cifar-10-python.tar"
 CLASSES = (
@@ -42,21 +42,11 @@ def cifar10(
     Inputs are (3, 32, 32): red, green, blue. `validation` training examples are set aside,
     stratified by class, with a fixed seed; of the others `train` are kept (None: all).
     """
-    x, y, test_x, test_y = _read(raw / FILE)
-    inner, outer = training_rows("cifar10", y, validation, train)
-    whole = outer.size == y.size  # then without a copy of 150 MB
-    x_of = {"train": x if whole else x[outer], "validation": x[inner], "test": test_x}
-    images = Arrays(
-        x=x_of,
-        y={"train": y[outer], "validation": y[inner], "test": test_y},
-        scale=255.0,
-        shape=(3, 32, 32),
-        classes=CLASSES,
-    )
-    return represent(images, features)
+    parts = _read(raw / FILE)
+    return represent(split_as_published("cifar10", parts, CLASSES, validation, train), features)
 
 
-def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _read(path: Path) -> list[np.ndarray]:
     """Read training and test part from the archive: uint8 (N, 3, 32, 32) and int64 (N,) each."""
     from torchvision.datasets import CIFAR10
 
@@ -69,5 +59,4 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
                 raise corrupt_file_error(path, "its files are not those of CIFAR-10") from error
             # torchvision turns the stored order (channel, row, column) into pictures
             arrays += [part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, np.int64)]
-    train_x, train_y, test_x, test_y = arrays
-    return train_x, train_y, test_x, test_y
+    return arrays

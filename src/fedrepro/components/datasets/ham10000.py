@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -33,16 +33,6 @@ FILES = {
 }
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 REDUCED = "HAM10000 from photographs reduced to {}×{} pixels (published: 600×450)."
-
-
-class Photographs(NamedTuple):
-    """Photographs by name: x, uint8 (N, 3, side, side); class and lesion numbers, int64 (N,)."""
-
-    x: np.ndarray
-    labels: np.ndarray
-    lesions: np.ndarray
-    lesion_names: tuple[str, ...]
-    stored: tuple[int, int]  # width and height before they were resized
 
 
 @register(
@@ -91,34 +81,29 @@ def ham10000(
     a rotation opens are filled by reflection. All draws have fixed seeds. The natural group of an
     example is its lesion. Inputs have shape (3, size, size).
     """
-    photographs = _read(raw, FILES[source], size)
+    pictures, labels, lesions, names, stored = _read(raw, FILES[source], size)
     rng = RngKey(0)
-    folds = split_groups(
-        photographs.labels, photographs.lesions, rng.stream("ham10000-split"), SHARES["test"]
-    )
+    folds = split_groups(labels, lesions, rng.stream("ham10000-split"), SHARES["test"])
     x, y, groups = {}, {}, {}
     for split, rows in folds.items():
         wanted = round(per_class * SHARES[split])
         equal = balance == "all" or (balance == "train" and split == "train")
         count = wanted if equal else 0
-        chosen, copies = _choose(photographs.labels, rows, count, rng.stream(f"ham10000-{split}"))
+        chosen, copies = _choose(labels, rows, count, rng.stream(f"ham10000-{split}"))
         taken = np.concatenate([chosen, copies])
-        changed = _changed(photographs.x[copies], rotation, shift, split)
-        x[split] = np.concatenate([photographs.x[chosen], changed])
-        y[split] = photographs.labels[taken]
-        groups[split] = photographs.lesions[taken].astype(np.int32)
+        changed = _changed(pictures[copies], rotation, shift, split)
+        x[split] = np.concatenate([pictures[chosen], changed])
+        y[split], groups[split] = labels[taken], lesions[taken].astype(np.int32)
     images = Arrays(
         x=x,
         y=y,
         scale=255.0,
         shape=(3, size, size),
         classes=CLASSES,
-        stand_in="" if photographs.stored == (600, 450) else REDUCED.format(*photographs.stored),
-        notes=(
-            f"{photographs.labels.size:,} photographs of {len(photographs.lesion_names):,} lesions",
-        ),
+        stand_in="" if stored == (600, 450) else REDUCED.format(*stored),
+        notes=(f"{labels.size:,} photographs of {len(names):,} lesions",),
         groups=groups,
-        group_names=photographs.lesion_names,
+        group_names=names,
     )
     return represent(images, features)
 
@@ -137,10 +122,9 @@ def _choose(
     for label in np.unique(labels[rows]):
         class_rows = generator.permutation(rows[labels[rows] == label])
         chosen.append(np.sort(class_rows[:count]))
-        missing = count - chosen[-1].size
-        copies.append(
-            np.repeat(class_rows, apportion(missing, np.ones(class_rows.size, np.int64), generator))
-        )
+        even = np.ones(class_rows.size, np.int64)
+        times = apportion(count - chosen[-1].size, even, generator)
+        copies.append(np.repeat(class_rows, times))
     return np.concatenate(chosen), np.concatenate(copies)
 
 
@@ -176,7 +160,13 @@ def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.nda
 # --------------------------------------------------------------------------------- reading
 
 
-def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
+def _read(
+    raw: Path, files: tuple[str, ...], size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[int, int]]:
+    """Read photographs, uint8 (N, 3, size, size), class numbers and lesion numbers, int64 (N,).
+
+    Photographs are sorted by name. Also returns the lesions' names, and (width, height) as stored.
+    """
     pictures: dict[str, np.ndarray] = {}
     table: dict[str, tuple[str, str]] = {}
     stored = 0, 0
@@ -198,7 +188,7 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
     lesion_names, lesions = np.unique([table[name][0] for name in names], return_inverse=True)
     labels = np.array([CLASSES.index(table[name][1]) for name in names], np.int64)
     x = np.stack([pictures[name] for name in names])
-    return Photographs(x, labels, lesions.astype(np.int64), tuple(map(str, lesion_names)), stored)
+    return x, labels, lesions.astype(np.int64), tuple(map(str, lesion_names)), stored
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:
@@ -211,9 +201,8 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
         if not table:
             raise ValueError("it has no rows")
     except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
-        raise corrupt_file_error(
-            path, "it is not the table of HAM10000 that it should be"
-        ) from error
+        why = "it is not the table of HAM10000 that it should be"
+        raise corrupt_file_error(path, why) from error
     if not {label for _, label in table.values()} <= set(CLASSES):
         raise corrupt_file_error(path, "it names other classes than those of HAM10000")
     return table

@@ -16,7 +16,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.archive import decompress_file
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import Train, Validation, training_rows
+from fedrepro.data.stratified_sampling import Train, Validation, split_as_published
 
 TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
@@ -28,21 +28,11 @@ def read_idx_images(
     """Read the data set `name` from its four idx files in folder `raw`, split as published.
 
     `validation` examples are drawn from the training part; `train` of the remaining examples are
-    kept (None: all).
-
-    Raises:
-        FedreproError: a raw file is missing or damaged, or a class has no training example left.
+    kept (None: all). Raises FedreproError if a raw file is missing or damaged, or a class has no
+    training example left.
     """
-    x, y = _read_pair(name, raw, TRAIN, len(classes))
-    test_x, test_y = _read_pair(name, raw, TEST, len(classes))
-    inner, outer = training_rows(name, y, validation, train)
-    return Arrays(
-        x={"train": x[outer], "validation": x[inner], "test": test_x},
-        y={"train": y[outer], "validation": y[inner], "test": test_y},
-        scale=255.0,
-        shape=x.shape[1:],
-        classes=classes,
-    )
+    parts = [part for files in (TRAIN, TEST) for part in _read_pair(name, raw, files, len(classes))]
+    return split_as_published(name, parts, classes, validation, train)
 
 
 def _read_pair(

@@ -215,10 +215,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Return a data set of windows of each split's texts (one per role), grouped by roles.
-
-        `stand_in` and `note` are remarks about the data for reports.
-        """
+        """Return a data set, with its remarks, of windows of each split's texts, one per role."""
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(
@@ -248,6 +245,12 @@ STAND_INS = {
     "tiny": "Parts of Shakespeare's plays, a megabyte in all, stand in for the complete works.",
 }
 LETTERS = 256  # kinds of characters that fit a byte
+TestShare = Annotated[
+    float, Arg("share of each role's lines, its last ones, for testing", above=0, most=0.9)
+]
+ValidationShare = Annotated[
+    float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
+]
 
 
 @register(
@@ -271,12 +274,8 @@ def shakespeare(
     stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 1,
     whole: Annotated[bool, Arg("only windows that lie within a role's text")] = False,
     min_lines: Annotated[int, Arg("least lines of a role", unit="lines", least=2)] = 2,
-    test: Annotated[
-        float, Arg("share of each role's lines, its last ones, for testing", above=0, most=0.9)
-    ] = 0.2,
-    validation: Annotated[
-        float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
-    ] = 0.0,
+    test: TestShare = 0.2,
+    validation: ValidationShare = 0.0,
 ) -> Arrays:
     """Read Shakespeare: an example is a window of a role's speeches, its label the next character.
 
@@ -341,12 +340,8 @@ def speeches(
     lines: Annotated[int, Arg("lines of each role", unit="lines", least=2, most=10_000)] = 40,
     window: Annotated[int, Arg("characters of an example", least=1)] = 20,
     stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 20,
-    test: Annotated[
-        float, Arg("share of each role's lines, its last ones, for testing", above=0, most=0.9)
-    ] = 0.2,
-    validation: Annotated[
-        float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
-    ] = 0.0,
+    test: TestShare = 0.2,
+    validation: ValidationShare = 0.0,
 ) -> Arrays:
     """Generate text: examples are 20 characters of a role's speeches, labels the next character.
 

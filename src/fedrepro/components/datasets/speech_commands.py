@@ -43,10 +43,8 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
     """Compute mel spectrograms of sound clips, float32 (N, bands, frames) from 0 to 1.
 
     1 is a clip's loudest cell, 0 is `floor` decibels below. A frame is centred on every hop-th
-    sample from 0 on. `archive` is the file that errors name.
-
-    Raises:
-        FedreproError: a clip is not 16-bit mono at 16 kHz.
+    sample from 0 on. Raises FedreproError, naming the file `archive`, for a clip that is not 16-bit
+    mono at 16 kHz.
     """
     from scipy.signal import ShortTimeFFT
     from scipy.signal.windows import hann
@@ -144,11 +142,10 @@ def speech_commands(
             raise corrupt_file_error(path, "it does not hold clips of all ten keywords")
         x = mel_spectrograms(clips, Mel(mels, window, hop, low, high, floor), path)
         # clips of each list as keyword/file, where the lists are there
-        found = {split: sorted(folder.rglob(name)) for split, name in LISTS.items()}
         lists = {
-            split: set(paths[0].read_text(encoding="utf-8").split())
-            for split, paths in found.items()
-            if paths
+            split: set(path.read_text(encoding="utf-8").split())
+            for split, name in LISTS.items()
+            for path in sorted(folder.rglob(name))[:1]
         }
     published = len(lists) == len(LISTS) and all(lists.values())
     y = np.array([KEYWORDS.index(clip.parent.name) for clip in clips], np.int64)

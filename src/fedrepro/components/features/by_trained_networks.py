@@ -30,11 +30,7 @@ BATCH = 256
 
 
 def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
-    """Return the shape of one image of a data set, channels first.
-
-    Raises:
-        FedreproError: If the examples are not images.
-    """
+    """Return the shape of an image, channels first; raise FedreproError for examples of others."""
     shape = images.shape if len(images.shape) == 3 else (1, *images.shape)
     if images.kind != "image" or len(shape) != 3:
         raise FedreproError(

@@ -5,7 +5,8 @@ D. J. Watts, S. H. Strogatz. Collective dynamics of 'small-world' networks. Natu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -46,6 +47,10 @@ def hears_of(graph: nx.Graph) -> np.ndarray:
     return hears
 
 
+def _networkx(shape: str, *size: Any, **how: Any) -> nx.Graph:
+    return getattr(import_module("networkx"), shape)(*size, **how)
+
+
 @register("graph", "complete", version=1, title="complete")
 def complete(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
@@ -54,9 +59,7 @@ def complete(
 
     With self-loops one round makes all models equal.
     """
-    import networkx as nx
-
-    return weighed(nx.complete_graph(clients), weights, self_loops)
+    return weighed(_networkx("complete_graph", clients), weights, self_loops)
 
 
 @register("graph", "ring", version=1, title="ring")
@@ -64,9 +67,7 @@ def ring(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
     """Return mixing weights of a ring, (N, N): each node receives from its two neighbours."""
-    import networkx as nx
-
-    return weighed(nx.cycle_graph(clients), weights, self_loops)
+    return weighed(_networkx("cycle_graph", clients), weights, self_loops)
 
 
 @register("graph", "star", version=1, title="star", layout="hub")
@@ -77,9 +78,7 @@ def star(
 
     Node 0 has data like any other node; for a server without data use a federated method instead.
     """
-    import networkx as nx
-
-    return weighed(nx.star_graph(clients - 1), weights, self_loops)
+    return weighed(_networkx("star_graph", clients - 1), weights, self_loops)
 
 
 @register("graph", "grid", version=1, title="grid", layout="lattice")
@@ -96,9 +95,7 @@ def grid(
     The grid is a rectangle close to a square. Node i is in row i // columns; 8 nodes are two rows
     of four, and a prime number is one row.
     """
-    import networkx as nx
-
-    graph = nx.grid_2d_graph(*rectangle(clients), periodic=torus)
+    graph = _networkx("grid_2d_graph", *rectangle(clients), periodic=torus)
     return weighed(graph, weights, self_loops)
 
 
@@ -122,8 +119,6 @@ def small_world(
     The graph is drawn once per trial, up to 100 times until it is connected. With at most
     `neighbours` + 1 nodes, all nodes are neighbours.
     """
-    import networkx as nx
-
     if neighbours % 2:
         raise FedreproError(
             f"graph 'small_world': {neighbours} neighbours are not as many on one side of the "
@@ -132,7 +127,7 @@ def small_world(
     near = min(neighbours, clients)  # networkx makes as many as there are nodes a complete graph
     generator = rng.stream("graph")
     for _ in range(MOST_DRAWS):
-        graph = nx.watts_strogatz_graph(clients, near, rewired, seed=generator)
+        graph = _networkx("watts_strogatz_graph", clients, near, rewired, seed=generator)
         if (steps_from(hears_of(graph), 0) >= 0).all():
             return weighed(graph, weights, self_loops)
     raise FedreproError(

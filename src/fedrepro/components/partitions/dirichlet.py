@@ -51,10 +51,12 @@ def dirichlet(
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
-    draw = _Counts(available, clients, alpha, balance, rng)
-    attempts = 0
+    streams = rng.stream("partition-gamma"), rng.stream("partition-uniform")
+    attempts, most = 0, max(1, BLOCK // (available.size * clients))
     while attempts <= max_redraws:
-        block = draw.next(min(draw.block(attempts), max_redraws + 1 - attempts))
+        # few at first, since few are usually needed
+        count = min(most, max(8, attempts), max_redraws + 1 - attempts)
+        block = _drawn_counts(count, available, clients, alpha, balance, *streams)
         good = np.flatnonzero(block.sum(axis=1).min(axis=1) >= min_examples)
         if good.size:
             owner = deal_counts(examples, block[good[0]], rng)
@@ -63,52 +65,39 @@ def dirichlet(
     raise never_full("dirichlet", max_redraws + 1, rng, clients, min_examples, len(examples), alpha)
 
 
-class _Counts:
-    """Draws how many examples of each class each client gets, many draws at a time.
+def _drawn_counts(
+    count: int,
+    available: np.ndarray,
+    clients: int,
+    alpha: float,
+    balance: bool,
+    gamma: np.random.Generator,
+    uniform: np.random.Generator,
+) -> np.ndarray:
+    """Draw `count` times numbers of examples by class and client: int64 (count, K, J).
 
-    The n-th draw does not depend on how many draws are made at a time, since random numbers are
-    taken from two streams in order.
+    The n-th draw does not depend on how many are made at a time, since random numbers are taken
+    from two streams in order. Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log
+    Gamma(alpha + 1) + log U. For a small alpha g itself would underflow, often for all J clients at
+    once (0 / 0).
     """
-
-    def __init__(
-        self, available: np.ndarray, clients: int, alpha: float, balance: bool, rng: RngKey
-    ) -> None:
-        self.available, self.clients, self.alpha, self.balance = available, clients, alpha, balance
-        self.gamma = rng.stream("partition-gamma")
-        self.uniform = rng.stream("partition-uniform")
-
-    def block(self, attempts: int) -> int:
-        """Return how many draws to make at once: few at first, since few are usually needed.
-
-        `attempts` is the number of draws made so far.
-        """
-        most = max(1, BLOCK // (self.available.size * self.clients))
-        return min(most, max(8, attempts))
-
-    def next(self, count: int) -> np.ndarray:
-        """Draw `count` times numbers of examples by class and client: int64 (count, K, J).
-
-        Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U. For
-        a small alpha g itself would underflow, often for all J clients at once (0 / 0).
-        """
-        shape = count, self.available.size, self.clients
-        grown = self.gamma.standard_gamma(self.alpha + 1, shape)
-        scores = self.alpha * np.log(grown) + np.log1p(-self.uniform.random(shape))
-        counts = np.empty(shape, np.int64)
-        held = np.zeros((count, self.clients), np.int64)
-        even = self.available.sum() / self.clients
-        for label, examples in enumerate(self.available):
-            score = scores[:, label]
-            if self.balance:
-                score = np.where(held < even, score, -np.inf)
-            with np.errstate(over="ignore"):
-                weight = np.exp((score - score.max(axis=1, keepdims=True)) / self.alpha)
-            share = weight / weight.sum(axis=1, keepdims=True)  # a Dirichlet draw over the clients
-            bounds = np.rint(examples * np.cumsum(share, axis=1)).astype(np.int64)
-            bounds[:, -1] = examples
-            counts[:, label] = np.diff(bounds, axis=1, prepend=0)
-            held += counts[:, label]
-        return counts
+    shape = count, available.size, clients
+    grown = gamma.standard_gamma(alpha + 1, shape)
+    scores = alpha * np.log(grown) + np.log1p(-uniform.random(shape))
+    counts = np.empty(shape, np.int64)
+    held = np.zeros((count, clients), np.int64)
+    for label, examples in enumerate(available):
+        score = scores[:, label]
+        if balance:
+            score = np.where(held < available.sum() / clients, score, -np.inf)
+        with np.errstate(over="ignore"):
+            weight = np.exp((score - score.max(axis=1, keepdims=True)) / alpha)
+        share = weight / weight.sum(axis=1, keepdims=True)  # a Dirichlet draw over the clients
+        bounds = np.rint(examples * np.cumsum(share, axis=1)).astype(np.int64)
+        bounds[:, -1] = examples
+        counts[:, label] = np.diff(bounds, axis=1, prepend=0)
+        held += counts[:, label]
+    return counts
 
 
 @register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")

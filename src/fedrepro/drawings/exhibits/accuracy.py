@@ -7,13 +7,12 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
-
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.lines_and_layout import Figured, Line
 from fedrepro.drawings.style import line_styles
 from fedrepro.planning import drawing_base as checks
 from fedrepro.planning.drawing_base import CASE, ROUND, Planned, drawing, final, select_series
+from fedrepro.planning.exhibit_config import key as option
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class AccuracyCloseUp(Figured):
     sides: ClassVar[Mapping[str, float]] = {"left": 0.48, "right": 0.12, "top": 0.66, "across": 0.5}
     shows_pairs: ClassVar[bool] = True
 
-    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
+    x_label: str = option("", "what the horizontal axis is called, if not by itself")
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         if shown.cases > (most := checks.PANELS):
@@ -116,8 +115,7 @@ class AccuracyAndSize(Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, groups = line_styles(exhibit.measures), _groups_of(exhibit, numbers)
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
-        text = f"Alike in c. {'; '.join(shared)}." if shared else ""
-        note = textwrap.wrap(text, 126)
+        note = textwrap.wrap(f"Alike in c. {'; '.join(shared)}.", 126) if shared else []
         more = 0.14 * max(0, len(note) - 1)  # inches
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
         drawn, ((whole, close, size),) = layout.sheet(exhibit, 3.5 + more, 1, 3, **room)
@@ -131,9 +129,8 @@ class AccuracyAndSize(Figured):
         size.set_ylim(bottom=0)
         size.set_title(f"c  {size_title(exhibit).capitalize()}, global model", loc="left")
         set_x_axis(size, exhibit, numbers)
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": layout.SOFT}
         up = (0.105 + more / 2) / drawn.get_figheight()
-        drawn.text(0.5, up, "\n".join(note), fontsize=7, **middle)
+        drawn.text(0.5, up, "\n".join(note), fontsize=7, color=layout.SOFT, **layout.CENTRED)
         return drawn
 
 
@@ -182,8 +179,8 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
     sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
     by_rounds: ClassVar[bool] = True
 
-    best_so_far: bool = Field(
-        False, description="draw the highest mean accuracy up to each round, without bands"
+    best_so_far: bool = option(
+        False, "draw the highest mean accuracy up to each round, without bands"
     )
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -246,12 +243,11 @@ class AccuracyAndBytes(Figured):
         look, like = line_styles(exhibit.measures), AccuracyAgainstRounds
         drawn, ((left, right),) = layout.sheet(exhibit, like.height, 1, 2, **like.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
-        bands = [end for line in by_rounds.values() for ends in line.band for end in ends]
-        values = [value for value in bands if value == value] or [0.0, 1.0]
+        values = [v for line in by_rounds.values() for ends in line.band for v in ends if v == v]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
             layout.draw_lines(axes, curves, look, markers=MARKERS)
             layout.percent(axes)
-            axes.set_ylim(*layout.rounded(min(values), max(values)))
+            axes.set_ylim(*layout.rounded(min(values, default=0.0), max(values, default=1.0)))
         left.set_xlabel("communication rounds")
         left.set_title("a  Test accuracy (%)", loc="left")
         right.set_xlabel("megabytes that clients and server sent")

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
 
 from fedrepro.core.metrics import all_metrics, metrics_of
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import CASES, FAR, HEARD, LineStyle, line_styles
 from fedrepro.planning import drawing_base as checks
 from fedrepro.planning.drawing_base import CASE, ROUND, MetricName, drawing, select_series
+from fedrepro.planning.exhibit_config import key as option
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -35,26 +35,22 @@ Key = tuple[str, str]  # case ("" without cases) and label of a method
 class Panel(checks.Strict):
     """One panel of a figure of lines: a metric, against rounds or the values of a parameter."""
 
-    metric: MetricName = Field(description="the number that is drawn")
-    split: str = Field("", description="split on which it is measured; empty if on none")
-    along: str = Field(
-        ROUND, description="round, a swept or shown parameter, or case: the number in its label"
+    metric: MetricName = option(..., "the number that is drawn")
+    split: str = option("", "split on which it is measured; empty if on none")
+    along: str = option(
+        ROUND, "round, a swept or shown parameter, or case: the number in its label"
     )
-    title: str = Field("", description="heading of the panel, if not the metric's title")
-    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
-    of: str = Field("", description="label of the method by whose number the others are divided")
-    zero: bool = Field(False, description="the vertical axis begins at zero")
-    log: list[Literal["x", "y"]] = Field(
-        default_factory=list, description="axes that are logarithmic"
+    title: str = option("", "heading of the panel, if not the metric's title")
+    x_label: str = option("", "what the horizontal axis is called, if not by itself")
+    of: str = option("", "label of the method by whose number the others are divided")
+    zero: bool = option(False, "the vertical axis begins at zero")
+    log: list[Literal["x", "y"]] = option(list, "axes that are logarithmic")
+    dots: MetricName | None = option(None, "a metric whose single trials are drawn as dots")
+    upright: list[MetricName] = option(
+        list, "numbers of the horizontal axis, drawn as upright lines"
     )
-    dots: MetricName | None = Field(
-        None, description="a metric whose single trials are drawn as dots"
-    )
-    upright: list[MetricName] = Field(
-        default_factory=list, description="numbers of the horizontal axis, drawn as upright lines"
-    )
-    bound: float | Literal["x"] | None = Field(
-        None, description="a value drawn as a dotted line; x is the value of the horizontal axis"
+    bound: float | Literal["x"] | None = option(
+        None, "a value drawn as a dotted line; x is the value of the horizontal axis"
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
@@ -77,9 +73,8 @@ class Panel(checks.Strict):
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, layout.Line]:
         """Return {(scenario, method's label): line of this panel} from csv rows `numbers`.
 
-        A line is left out if it has several numbers at one x, or a single number where others have
-        more. A reference method, such as pooled training, that is equal in all scenarios has one
-        line, last, at ("", label).
+        Class `Lines` says which are left out. A reference method, such as pooled training, that is
+        equal in all scenarios has one line, last, at ("", label).
         """
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: layout.line_of(own) for key, own in rows.items() if own["x"].is_unique}
@@ -101,11 +96,7 @@ class Panel(checks.Strict):
         lines: Mapping[Key, layout.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw `lines` in styles `look` on `axes`, and more marks by options of the panel.
-
-        With `dots`, single trials are drawn; with `upright`, upright lines at metrics' means; with
-        `bound`, a dotted line. The csv rows `numbers` have their values.
-        """
+        """Draw `lines` in styles `look`; dots, upright lines and the bound, from csv `numbers`."""
         from matplotlib.ticker import LogLocator
 
         of_rounds, log_x = self.along == ROUND, "x" in self.log
@@ -152,8 +143,8 @@ class Lines(layout.Figured):
     one x, or a single number where others have more. Metrics of one unit share a vertical scale.
     """
 
-    panels: list[Panel] = Field(
-        min_length=1, max_length=checks.PANELS, description="what is drawn, a panel for each"
+    panels: list[Panel] = option(
+        ..., "what is drawn, a panel for each", min_length=1, max_length=checks.PANELS
     )
 
     @property
@@ -203,10 +194,9 @@ class Lines(layout.Figured):
         by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
         look, named = dict[Key, LineStyle](), dict[str, LineStyle]()
         for case, method in keys:
-            style = by_case.get(case, looks[method])
+            style, name = by_case.get(case, looks[method]), case or method
             if case and method != first.label:
-                style = replace(style, dash=HEARD, width=0.9)
-            name = f"{case}, {method}" if case and method != first.label else case or method
+                style, name = replace(style, dash=HEARD, width=0.9), f"{case}, {method}"
             look[case, method] = named[name] = style
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
         rows = -(-len(lines) // columns)
@@ -303,9 +293,9 @@ class Map:
                 axes.plot(column + 0.5, row + 0.66, "x", **cross)
                 texts = [(0.25, 5.5, text)]
             dark = value - limits[0] < 0.55 * (limits[1] - limits[0]) and not crossed
-            look: dict[str, Any] = {"color": "white" if dark else "black", "va": "center"}
+            look = layout.CENTRED | {"color": "white" if dark else "black"}
             for up, points, text in texts:
-                axes.text(column + 0.5, row + up, text, fontsize=points, ha="center", **look)
+                axes.text(column + 0.5, row + up, text, fontsize=points, **look)
 
 
 @drawing("heat-maps")
@@ -315,10 +305,10 @@ class HeatMaps(layout.Figured):
     Accuracy has a row of maps, and size another; the two maps of a single pair are side by side.
     """
 
-    split: Literal["train", "test"] = Field("train", description="split of the accuracies")
-    sizes: bool = Field(True, description="maps of the size of the model too")
-    where: MetricName | None = Field(
-        None, description="a metric that is 1 in trials that succeed; without any a cell is crossed"
+    split: Literal["train", "test"] = option("train", "split of the accuracies")
+    sizes: bool = option(True, "maps of the size of the model too")
+    where: MetricName | None = option(
+        None, "a metric that is 1 in trials that succeed; without any a cell is crossed"
     )
 
     def reasons(self, shown: checks.Planned) -> Iterator[str]:
@@ -344,10 +334,9 @@ class HeatMaps(layout.Figured):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         (maps, rows), size = pair_maps(exhibit, numbers), exhibit.settings.size
         name = "training" if self.split == "train" else "test"
-        shades: list[tuple[str, str, str, float, str]]
-        shades = [("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
-        if self.sizes:
-            shades.append((size, "", size.replace("_", " "), 1.0, "{:.0f}"))
+        accuracy = ("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")
+        of_size = (size, "", size.replace("_", " "), 1.0, "{:.0f}")
+        shades = [accuracy, of_size] if self.sizes else [accuracy]
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(maps) * len(shades) // columns
@@ -361,8 +350,8 @@ class HeatMaps(layout.Figured):
             own = own.assign(mean=scale * own["mean"], sd=scale * own["sd"])
             # one colour scale for all maps of a metric, a point wide at least against noise
             means = np.concatenate([panel.table(own).to_numpy(float).ravel() for panel in maps])
-            least, most = float(np.nanmin(means)), float(np.nanmax(means))
-            least = min(least, most - 1.0)
+            most = float(np.nanmax(means))
+            least = min(float(np.nanmin(means)), most - 1.0)
             for panel in maps:
                 panel.draw(next(axes), own, met, (least, most), form, title)
         layout.headings(drawn, exhibit)
@@ -372,9 +361,8 @@ class HeatMaps(layout.Figured):
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
     """Return a heat map for each pair of parameters that vary, and the csv rows of their method.
 
-    The method is the one of `exhibit` with parameters in `show`. `numbers` are csv rows of all
-    methods. In a map, other varied parameters have their default or, if that was not run, a middle
-    value.
+    The method is the one of `exhibit` with parameters in `show`. In a map, other varied parameters
+    have their default or, if that was not run, a middle value.
     """
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = checks.final(numbers)

@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
-
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.paper_files import published_file
 from fedrepro.planning.drawing_base import TABLE, Drawing, MetricName, Planned, a_rival, drawing
+from fedrepro.planning.exhibit_config import key as option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,17 +28,13 @@ class TableDrawing(Drawing):
     shows_pairs: ClassVar[bool] = True
     suffix: ClassVar[str] = ".html"
 
-    rows: list[str] = Field(
-        default_factory=list, description="what goes down; by itself methods and their settings"
-    )
-    columns: list[str] = Field(
-        default_factory=list, description="what goes across; by itself cases and swept parameters"
-    )
-    metric: MetricName = Field("accuracy", description="the number in each cell")
-    split: str = Field("test", description="split on which it is measured; empty if on none")
-    sizes: bool = Field(True, description="the size of the model stands under each number")
-    best: Literal["column", "row", "none"] = Field(
-        "column", description="where the best of the rivals is marked; ties never are"
+    rows: list[str] = option(list, "what goes down; by itself methods and their settings")
+    columns: list[str] = option(list, "what goes across; by itself cases and swept parameters")
+    metric: MetricName = option("accuracy", "the number in each cell")
+    split: str = option("test", "split on which it is measured; empty if on none")
+    sizes: bool = option(True, "the size of the model stands under each number")
+    best: Literal["column", "row", "none"] = option(
+        "column", "where the best of the rivals is marked; ties never are"
     )
 
     @property

@@ -51,8 +51,7 @@ class Cell(NamedTuple):
 class Numbers:
     """The numbers of a figure or table for checks of claims, by its csv (`frame`).
 
-    stand_ins: labels of scenarios on other data than the paper's, if some scenarios are on the
-    paper's; else empty.
+    stand_ins: labels of scenarios on other data than the paper's; empty if all or none are.
     """
 
     frame: pd.DataFrame

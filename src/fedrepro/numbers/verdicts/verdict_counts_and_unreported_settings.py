@@ -236,5 +236,4 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
     ours = values[np.isclose(values, float(row["mean"]), rtol=1e-9, atol=0)]
     here = ours[0] if len(ours) else values[0]
     sign = 1 if float(row["difference"]) > 0 else -1
-    moves: list[float] = (sign * (here - values)).tolist()
-    return moves
+    return [float(sign * (here - value)) for value in values]

@@ -25,9 +25,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.leaderboard import HERE
-from fedrepro.numbers.verdicts import (
-    verdict_counts_and_unreported_settings as verdict_counts_and_set_ups,
-)
+from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counting
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
@@ -53,7 +51,7 @@ BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(verdict_counts_and_set_ups), vars(report_data), vars(texts), globals()):
+    for names in (vars(counting), vars(report_data), vars(texts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
     made.globals |= {"same_bytes": same_bytes, "render": render, "HERE": HERE}
     made.globals |= {"NEEDS": NEEDS, "METHOD_KINDS": METHOD_KINDS}
@@ -121,7 +119,7 @@ def home(
     for paper in (paper for paper in reports.papers if not paper.boards):
         said = Markup(telling(answers.get(paper.name, "")))
         sentence = part("words", said) if said else verdict_summary(paper)
-        counts = verdict_counts_and_set_ups.settled_counts(paper.printed, paper.claims)
+        counts = counting.settled_counts(paper.printed, paper.claims)
         cards.append({"paper": paper, "sentence": sentence, "counts": counts})
     return page(
         "home.md",
@@ -141,8 +139,8 @@ def picture(paper: Paper) -> ExhibitView | None:
 
 
 def verdict_summary(paper: Paper) -> str:
-    of_claims = verdict_counts_and_set_ups.claim_counts(paper.claims)[:1]
-    return " ".join([*of_claims, *verdict_counts_and_set_ups.printed_counts(paper.printed)[:2]])
+    of_claims = counting.claim_counts(paper.claims)[:1]
+    return " ".join([*of_claims, *counting.printed_counts(paper.printed)[:2]])
 
 
 def telling(text: str) -> str:

@@ -16,14 +16,10 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form, number_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
+from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counting
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
-from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
-    BOUND,
-    NO_PLACE,
-    Row,
-    standing,
-)
+from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import Row
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site.report_data import BoardView
 
@@ -94,7 +90,7 @@ def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
 def verdict_of(row: Row) -> str:
     """Return the verdict in a row of printed.csv, or why the value is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
-    shown = standing(row)[1] or row["verdict"]
+    shown = counting.standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
 
 
@@ -113,7 +109,7 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 def printed_cells(row: Row) -> list[str]:
     """Return texts of a printed.csv row: parameters, method, metric, the paper's value, ours."""
-    places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
+    places = [(key, text) for key, text in row.items() if key not in counting.NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
 
@@ -202,14 +198,14 @@ def _with_unit(text: str, unit: str) -> str:
 
 def _bounds(row: Row) -> list[str]:
     factor, _ = _unit_of(row)
-    numbers = (float(number) for _, number in BOUND.findall(row["bound"]))
+    numbers = (float(number) for _, number in counting.BOUND.findall(row["bound"]))
     return [f"{factor * number:,.6g}".replace("-", "−") for number in numbers]
 
 
 def bound_text(row: Row) -> str:
     """Write the bound of a claims.csv row with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
-    text, count = BOUND.subn(lambda match: f"{match[1]} {next(numbers)}", row["bound"])
+    text, count = counting.BOUND.subn(lambda match: f"{match[1]} {next(numbers)}", row["bound"])
     return _with_unit(text, _unit_of(row)[1]) if count else text
 
 

@@ -176,8 +176,7 @@ def entries(
 ) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
     """Yield a row and the models of each one-shot method and control, measured on `examples`.
 
-    A row has accuracies and costs; `seconds` are of all parameter values tried; `not_applied` is
-    the reason if it failed.
+    A row has accuracies, costs, `seconds` of all values tried, and `not_applied`, why it failed.
     """
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":

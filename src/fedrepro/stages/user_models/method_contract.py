@@ -1,7 +1,6 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
-Tests check the package's own methods; `fedrepro check-method` checks a user's on images of digits,
-in seconds.
+Tests check the package's methods; `fedrepro check-method` a user's, on digits, in seconds.
 """
 
 from __future__ import annotations

@@ -222,24 +222,20 @@ exhibits["table-1-cnn-centred"] = exhibit(
     methods=[to_99({0.0: 75, 0.1: 30, 0.2: 27})],
     cases={**row("iid-10"), **row("iid-inf", to_99({0.0: 581}))},
 )
-for name, which, ends in (
-    ("one-client", "shards-10", 1434),
-    ("one-client-inf", "shards-inf", 1772),
+ONE_A_ROUND = "for non-IID clients, one a round"
+for name, which, share, ends, differing in (
+    ("one-client", "shards-10", 0.0, 1434, ONE_A_ROUND),
+    ("one-client-inf", "shards-inf", 0.0, 1772, ONE_A_ROUND),
+    ("half", "iid-10", 0.5, 27, "with half of the clients in a round"),
 ):
+    case = f"{ROWS[which]['label']}, C = {share:g}"
     exhibits[f"table-1-cnn-{name}"] = exhibit(
         CENTRED_CNN,
-        title=f"Rounds to 99 % with the convolutional network, {ROWS[which]['label']}, C = 0",
-        caption="As table-1-cnn-centred, for non-IID clients, one a round.",
-        methods=[to_99({0.0: ends})],
+        title=f"Rounds to 99 % with the convolutional network, {case}",
+        caption=f"As table-1-cnn-centred, {differing}.",
+        methods=[to_99({share: ends})],
         cases=row(which),
     )
-exhibits["table-1-cnn-half"] = exhibit(
-    CENTRED_CNN,
-    title="Rounds to 99 % with the convolutional network, IID, B = 10, C = 0.5",
-    caption="As table-1-cnn-centred, with half of the clients in a round.",
-    methods=[to_99({0.5: 27})],
-    cases=row("iid-10"),
-)
 exhibits["table-1-cnn-rest"] = exhibit(
     CENTRED_CNN,
     title="Rounds to 99 % with the convolutional network, the cells of table 1 that cost most",

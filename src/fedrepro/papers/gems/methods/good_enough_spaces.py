@@ -158,9 +158,8 @@ def gems_convex(
     accuracies = [epsilon] * clients.clients
     if epsilon_first is not None:
         accuracies[0] = epsilon_first
-    weights, diagnostics = prepared.common(
-        accuracies, Intersecting(space, point, as_published, delta)
-    )
+    search = Intersecting(space, point, as_published, delta)
+    weights, diagnostics = prepared.common(accuracies, search)
     # every client sends its model once, and a radius, or one for each weight
     numbers = weights.size + (1 if space == "ball" else weights.size)
     sent = Traffic(messages_up=clients.clients, bytes_up=clients.clients * numbers * FLOAT_BYTES)

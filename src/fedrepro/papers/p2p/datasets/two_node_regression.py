@@ -51,10 +51,9 @@ def p2p_nodes(
     """
     rng = RngKey(0, trial=draw)
     seen = {"nodes": np.eye(2), "central": np.ones((2, 2))}[view]
-    node = np.repeat(np.arange(2), examples)
+    node = np.repeat(np.arange(2, dtype=np.int32), examples)
     train_x, train_y = _observe(seen[node], rng.stream("p2p-nodes-train"))
     test_x, test_y = _observe(np.ones((test, 2)), rng.stream("p2p-nodes-test"))
-    empty = np.full(test, -1)
     return Arrays(
         x={"train": train_x, "validation": train_x[:0], "test": test_x},
         y={"train": train_y, "validation": train_y[:0], "test": test_y},
@@ -62,11 +61,7 @@ def p2p_nodes(
         shape=(2,),
         classes=(),
         kind="regression",
-        groups={
-            "train": node.astype(np.int32),
-            "validation": node[:0].astype(np.int32),
-            "test": empty.astype(np.int32),
-        },
+        groups={"train": node, "validation": node[:0], "test": np.full(test, -1, np.int32)},
         group_names=NODES,
     )
 

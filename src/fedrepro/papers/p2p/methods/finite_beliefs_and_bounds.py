@@ -47,8 +47,7 @@ def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
     one. The result is not normalised. Source: P2P, equation (3).
     """
     # one product for all repeats
-    mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
-    return mixed
+    return np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
@@ -59,20 +58,16 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
     """
     true_belief = beliefs[..., truth]
     rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
-    right: NDArray[Any] = true_belief > np.maximum.reduce(rivals) + TIE
-    return right
+    return np.asarray(true_belief > np.maximum.reduce(rivals) + TIE)
 
 
 @dataclass(frozen=True)
 class Problem:
     """Numbers on which the bounds of P2P's theorem 1 on samples depend, besides the graph.
 
-    Attributes:
-        nodes: number of nodes N.
-        parameters: number of parameter values M that nodes have to tell apart.
-        range: C, the largest difference between log-likelihoods of two parameters.
-        rate: K, the least mean evidence of a sample against a wrong parameter, in nats.
-        delta: the allowed probability that any node errs.
+    nodes: their number N. parameters: number M of values that nodes tell apart. range: C, the
+    largest difference between log-likelihoods of two parameters. rate: K, the least mean evidence
+    of a sample against a wrong parameter, in nats. delta: allowed probability that any node errs.
     """
 
     nodes: int
@@ -177,8 +172,7 @@ def finite_beliefs(
 def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
     """Simulate `repeats` runs; return the share with an error at a node after each step, (steps,).
 
-    `weights` (N, N) is the mixing matrix, and `bits` (N,) says which bit, number 0 or 1, each node
-    observes.
+    `weights` (N, N) is the mixing matrix; `bits` (N,) says which bit, 0 or 1, each node observes.
     """
     # log l of a zero and of a one at each node under each parameter, (N, 2, M)
     ones = ONE[BITS[:, bits]].T
@@ -206,10 +200,9 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T
     rate = float((stationary(weights) @ evidence).min())  # K, of the worst parameter
     problem = Problem(len(weights), len(BITS), most, rate, delta)
+    # the second largest real part of an eigenvalue, for equation (4)
+    second = float(np.sort(np.linalg.eigvals(weights).real)[-2])
     return {
-        # the second largest real part of an eigenvalue, for equation (4)
-        "bound_printed": printed_bound(
-            problem, float(np.sort(np.linalg.eigvals(weights).real)[-2])
-        ),
+        "bound_printed": printed_bound(problem, second),
         "bound_corrected": corrected_bound(problem, mixing_sum(weights)),
     }

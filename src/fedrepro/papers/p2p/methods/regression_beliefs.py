@@ -84,8 +84,7 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
     (d, d), and `noise` the variance of a target's noise.
     """
     away = means - truth
-    errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
-    return errors
+    return np.asarray(np.einsum("...d,de,...e->...", away, moments, away) + noise)
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
@@ -94,8 +93,7 @@ def believed_variance(covariances: Array, moments: Array, noise: float) -> Array
     It is E[f' Sigma f] + noise, with `covariances` Sigma (..., N, d, d), `moments` E[f f'] of new
     examples' features f, (d, d), and `noise` the variance of a target's noise.
     """
-    variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
-    return variances
+    return np.asarray(np.einsum("...de,de->...", covariances, moments) + noise)
 
 
 PRIOR = 0.5  # variance of every weight
@@ -111,15 +109,14 @@ METRICS = {
     ),
 }
 
-Cooperation = Literal["alone", "graph", "central"]
-
 
 @method("regression_beliefs", kind="simulation", paper="p2p", metrics=METRICS)
 def regression_beliefs(
     *,
     rng: RngKey,
     cooperation: Annotated[
-        Cooperation, Arg("nodes alone, nodes on the graph of `rows`, or one with both coordinates")
+        Literal["alone", "graph", "central"],
+        Arg("nodes alone, nodes on the graph of `rows`, or one with both coordinates"),
     ] = "graph",
     rows: Annotated[
         tuple[str, ...],

@@ -67,31 +67,6 @@ def spread_of(deviation: Array) -> Array:
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
 
-Rounds = Annotated[int, Arg("number of exchanges with the neighbours", "rounds", least=1)]
-Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
-Steps = Annotated[
-    int | None,
-    Arg(
-        "local minibatches between two exchanges, which may be less than an epoch; none for "
-        "whole epochs",
-        "minibatches",
-        least=1,
-    ),
-]
-Divergence = Annotated[float, Arg("factor on the divergence from the prior in the loss", least=0)]
-Counted = Annotated[
-    Literal["reused", "once"],
-    Arg(
-        "how often the likelihood of an example counts: reused, whenever it is in a "
-        "minibatch; once, once in the whole run, by a larger factor on the divergence"
-    ),
-]
-Kept = Annotated[bool, Arg("the optimiser keeps its moments over exchanges")]
-Spreads = Annotated[
-    Literal["learnt", "held"],
-    Arg("standard deviations of weights: learnt, or reset after each exchange"),
-]
-
 Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -113,13 +88,33 @@ class VariationalConsensus:
     if it has none, the start. Source: P2P, algorithm 1 and equation (8).
     """
 
-    rounds: Rounds = 100
-    epochs: Epochs = 1
-    steps: Steps = None
-    divergence: Divergence = 1.0
-    examples: Counted = "reused"
-    keep_optimiser: Kept = True
-    spreads: Spreads = "learnt"
+    rounds: Annotated[int, Arg("number of exchanges with the neighbours", "rounds", least=1)] = 100
+    epochs: Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)] = 1
+    steps: Annotated[
+        int | None,
+        Arg(
+            "local minibatches between two exchanges, which may be less than an epoch; none for "
+            "whole epochs",
+            "minibatches",
+            least=1,
+        ),
+    ] = None
+    divergence: Annotated[
+        float, Arg("factor on the divergence from the prior in the loss", least=0)
+    ] = 1.0
+    examples: Annotated[
+        Literal["reused", "once"],
+        Arg(
+            "how often the likelihood of an example counts: reused, whenever it is in a "
+            "minibatch; once, once in the whole run, by a larger factor on the divergence"
+        ),
+    ] = "reused"
+    keep_optimiser: Annotated[bool, Arg("the optimiser keeps its moments over exchanges")] = True
+    spreads: Annotated[
+        Literal["learnt", "held"],
+        Arg("standard deviations of weights: learnt, or reset after each exchange"),
+    ] = "learnt"
+    mix = staticmethod(consensus)
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Return the state before the first round: all nodes have the belief of one network."""
@@ -160,27 +155,19 @@ class VariationalConsensus:
             )
         before = trained.tensors
         if self.spreads == "held":
-            roles = {name: parameter.role for name, parameter in peers.network.parameters.items()}
-            before = {
-                k: state["before"][k] if roles[k] == "spread" else v for k, v in before.items()
-            }
+            parameters = peers.network.parameters.items()
+            held = {k: state["before"][k] for k, one in parameters if one.role == "spread"}
+            before = {**before, **held}
         return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
         """Return beliefs "before" and "after" averaging, each as tensors (N, *shape) by name."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
-    def mix(
-        self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Average nodes' means and standard deviations (N, n) by the mixing matrix `weights`."""
-        return consensus(weights, mean, deviation)
-
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
         """Return the loss term for the KL divergence from the prior, for local training in a round.
 
-        In the `first` round the prior is the model's; later it is the node's belief after
-        averaging.
+        In the `first` round the prior is the model's; later the node's belief after averaging.
         """
         from fedrepro.training.loss_terms import GaussianPrior
 
@@ -205,19 +192,14 @@ class VariationalConsensus:
 class ConsensusOfMeans(VariationalConsensus):
     """Variational consensus that averages nodes' means regardless of precision: a control."""
 
-    def mix(
-        self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Average nodes' means (N, n) regardless of precision, and separately their precisions."""
-        return mean_of_means(weights, mean, deviation)
+    mix = staticmethod(mean_of_means)
 
 
 def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
     """Average all nodes' beliefs over network weights; return tensors (N, *shape) by name.
 
     `tensors` are the beliefs before averaging, `weights` (N, N) the mixing matrix, and `mix`
-    averages means and standard deviations (N, n) in float64, called for n network weights at a
-    time.
+    averages means and standard deviations (N, n) in float64, of n network weights at a time.
     """
     beliefs = {}
     for name, parameter in network.parameters.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 
@@ -41,12 +42,8 @@ ALIKE = 1.002  # factor between ends at which bisection stops if the size was no
 ORDERS = 10  # of the clients, tried one after another until bisection meets the size
 
 
-class Matched(Protocol):
-    def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Match clients by PFNM at `sigma2`; return the number of hidden units, and the network.
-
-        `order` is the number of the random order in which clients are visited.
-        """
+# (sigma2, number of the random order of clients) -> hidden units and network that PFNM matches
+Matched = Callable[[float, int], tuple[int, GlobalModel]]
 
 
 @method(
@@ -78,7 +75,7 @@ def pfnm_sized(
     if not has_enough_units(clients, units):
         return None
 
-    def at(sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
+    def at(sigma2: float, order: int) -> tuple[int, GlobalModel]:
         place = rng.at(call=order)
         model = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
         named = replace(model, diagnostics={**model.diagnostics, "solved_sigma2": sigma2})
@@ -88,10 +85,7 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network with `size` hidden units at the smallest sigma2 that gives it; or None.
-
-    `at` matches clients by PFNM at a given sigma2, in a random order; several orders are tried.
-    """
+    """Find the network of `size` hidden units at the smallest sigma2 found, or None if none is."""
     low, high = _ends(at, size)
     if high > MOST:
         return None
@@ -101,11 +95,7 @@ def network_of_size(at: Matched, size: int) -> GlobalModel | None:
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
-    """Bisect sigma2 between `low` and `high` for a network of `size` hidden units; or None.
-
-    The network is that of the smallest sigma2 found. `at` matches clients by PFNM at a sigma2, in
-    the random order number `order`.
-    """
+    """Bisect sigma2 from `low` to `high` for the least with a network of `size` units; or None."""
     units, model = at(high, order)
     fitting = model if units == size else None
     while high > low * (NEAR if fitting is not None else ALIKE):
@@ -123,14 +113,14 @@ def _ends(at: Matched, size: int) -> tuple[float, float]:
     """Find two sigma2 to bisect between: one whose network has more than `size` units, one not.
 
     If all networks are larger, the second sigma2 is above MOST. If none is larger, as for the size
-    of all clients together, both are the smallest sigma2. `at` matches clients at a sigma2.
+    of all clients together, both are the smallest sigma2.
     """
     sigma2 = 1.0
-    if at(sigma2)[0] > size:
-        while sigma2 <= MOST and at(sigma2 * STEP)[0] > size:
+    if at(sigma2, 0)[0] > size:
+        while sigma2 <= MOST and at(sigma2 * STEP, 0)[0] > size:
             sigma2 *= STEP
         return sigma2, sigma2 * STEP
-    while sigma2 >= LEAST and at(sigma2 / STEP)[0] <= size:
+    while sigma2 >= LEAST and at(sigma2 / STEP, 0)[0] <= size:
         sigma2 /= STEP
     return (sigma2, sigma2) if sigma2 < LEAST else (sigma2 / STEP, sigma2)
 
@@ -217,9 +207,8 @@ def best_clients(
         info.clients.evaluate({name: value[[j]] for name, value in clients.tensors.items()}, [j])
         for j in range(clients.clients)
     ]
-    order = np.argsort(
-        [-float(evaluation.accuracy[0, 0]) for evaluation in evaluations], kind="stable"
-    )
+    accuracies = [float(evaluation.accuracy[0, 0]) for evaluation in evaluations]
+    order = np.argsort(np.negative(accuracies), kind="stable")
     return _beside(clients, info, order, units, class_weights)
 
 

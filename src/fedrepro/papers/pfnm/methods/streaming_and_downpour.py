@@ -139,11 +139,7 @@ class PfnmStreaming:
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the weights (J, *shape) by name from which J clients train in their next step.
-
-        In the first step they are random initial weights. In later steps they are units of the
-        global network, whose posterior is `before`.
-        """
+        """Return weights (J, *shape) by name from which J clients start the step after `before`."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]

@@ -215,23 +215,7 @@ METRICS = {
     "reward": Metric("share by which the server's loss fell in a round", "share", -1, 1, 0),
 }
 
-Lrs = Annotated[tuple[float, ...], Arg("learning rates of the grid", above=0)]
-StepCounts = Annotated[
-    tuple[int, ...],
-    Arg("numbers of local minibatches in a round, of the grid", "minibatches", least=1),
-]
-Positions = Annotated[
-    Layout,
-    Arg("how an axis is mapped to [-0.5, 0.5]: by ranks, values, or logarithms"),
-]
-MetaLr = Annotated[float, Arg("step size of the distribution over settings, eta_H", least=0)]
-Window = Annotated[int, Arg("number of earlier rewards that an update uses, Z", least=0)]
-Precision = Annotated[
-    float, Arg("initial precision on both axes", least=LEAST_PRECISION, most=MOST_PRECISION)
-]
-
 LRS = (0.02, 0.04, 0.08, 0.16, 0.32)
-STEP_COUNTS = (10, 20, 30, 40)
 
 
 @method(
@@ -248,12 +232,21 @@ class AdaptiveFedAvg(fedavg.Averaging):
 
     entropy: fedavg.EntropyShare = 0.0
     least_entropy: fedavg.LeastEntropy = 2.0
-    lrs: Lrs = LRS
-    step_counts: StepCounts = STEP_COUNTS
-    positions: Positions = "positions"
-    meta_lr: MetaLr = 0.01
-    window: Window = 5
-    precision: Precision = 20.0
+    lrs: Annotated[tuple[float, ...], Arg("learning rates of the grid", above=0)] = LRS
+    step_counts: Annotated[
+        tuple[int, ...],
+        Arg("numbers of local minibatches in a round, of the grid", "minibatches", least=1),
+    ] = (10, 20, 30, 40)
+    positions: Annotated[
+        Layout, Arg("how an axis is mapped to [-0.5, 0.5]: by ranks, values, or logarithms")
+    ] = "positions"
+    meta_lr: Annotated[
+        float, Arg("step size of the distribution over settings, eta_H", least=0)
+    ] = 0.01
+    window: Annotated[int, Arg("number of earlier rewards that an update uses, Z", least=0)] = 5
+    precision: Annotated[
+        float, Arg("initial precision on both axes", least=LEAST_PRECISION, most=MOST_PRECISION)
+    ] = 20.0
 
     def __post_init__(self) -> None:
         given = {"lrs": self.lrs, "step_counts": self.step_counts}
@@ -293,11 +286,9 @@ class AdaptiveFedAvg(fedavg.Averaging):
             "search": self.search.after(search, point, reward_of(state["loss"], loss)),
             "loss": loss if np.isfinite(loss) else state["loss"],
         }
-        mean_lr, mean_steps = self.search.mean(search)
         reward = float(after["search"]["rewards"][-1])
-        return after, Report(
-            dict(zip(METRICS, (mean_lr, mean_steps, lr, steps, reward), strict=True))
-        )
+        numbers = (*self.search.mean(search), lr, steps, reward)
+        return after, Report(dict(zip(METRICS, numbers, strict=True)))
 
 
 @method(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -52,8 +53,7 @@ class RepresentationMatching:
     def pairs(self, count: int) -> list[tuple[int, int]]:
         """Return a pair (source, target) of indices of activations for each map f_j.
 
-        A map reconstructs the target from the source. `count` is the number of activations; number
-        0 is the input.
+        A map reconstructs the target from the source, of `count` activations; 0 is the input.
         """
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
@@ -123,8 +123,7 @@ def require_matchable(network: Network) -> None:
         FedreproError: a layer is of an unknown kind, or a pooling layer does not follow a ReLU.
     """
     known = (layers.Affine, layers.Convolution2d, layers.Dropout, layers.MaxPool, layers.Relu)
-    before: layers.Layer | None = None
-    for layer in network.layers:
+    for before, layer in pairwise((None, *network.layers)):
         if not isinstance(layer, known):
             raise FedreproError(
                 f"representation matching cannot give back what a layer {type(layer).__name__} of "
@@ -136,7 +135,6 @@ def require_matchable(network: Network) -> None:
                 "representation matching undoes a pooling that follows a ReLU, and this network "
                 "has one after another layer; put ReLU before it"
             )
-        before = layer
 
 
 def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
@@ -210,16 +208,6 @@ def _squared_gap() -> Any:
 # models whose activations the loss term can reconstruct
 MODELS = {"cnn", "logistic", "mlp"}
 
-Coefficient = Annotated[float, Arg("coefficient of the matching loss", least=0)]
-Reduction = Annotated[
-    Literal["mean", "sum"],
-    Arg("mean or sum of the squared gaps over the elements of an activation"),
-]
-Source = Annotated[
-    Literal["above", "same"],
-    Arg("activation that predicts a received one: the one above it, or its own"),
-]
-
 
 @dataclass(kw_only=True)
 class MatchingRounds(fedavg.Averaging):
@@ -229,9 +217,15 @@ class MatchingRounds(fedavg.Averaging):
     client is first sampled, and kept between its rounds. Source: RM, section 3.1 and algorithm 1.
     """
 
-    matching: Coefficient = 1.0
-    reduction: Reduction = "mean"
-    source: Source = "above"
+    matching: Annotated[float, Arg("coefficient of the matching loss", least=0)] = 1.0
+    reduction: Annotated[
+        Literal["mean", "sum"],
+        Arg("mean or sum of the squared gaps over the elements of an activation"),
+    ] = "mean"
+    source: Annotated[
+        Literal["above", "same"],
+        Arg("activation that predicts a received one: the one above it, or its own"),
+    ] = "above"
 
     def term(self) -> RepresentationMatching:
         """Return the representation-matching loss with the parameters of this method."""
@@ -251,8 +245,7 @@ class MatchingRounds(fedavg.Averaging):
     ) -> dict[str, np.ndarray]:
         """Return tensors of chosen clients' maps between activations by name, (chosen, *shape).
 
-        `chosen` are indices of this round's clients; a client that was never chosen before gets
-        newly drawn maps.
+        `chosen` are indices of this round's clients; one never chosen before gets newly drawn maps.
         """
         term = self.term()
         by_client = [
