@@ -36,6 +36,23 @@ def test_recorded_tables_have_their_bytes():
     assert not changed, "python tests/unit/test_kept.py writes the list again"
 
 
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_recorded_tables_have_the_methods_points_and_trials_of_their_configuration(scale: str):
+    """With other ones it cannot be drawn again."""
+    from fedrepro.numbers.exhibit_files import open_exhibit
+    from fedrepro.planning.config_files import load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
+    from fedrepro.stages.figures_claims_and_pages import _require_all
+
+    plan = Plan(load_config(), load_exhibits(), scale)
+    names = (path.with_suffix("") for path in (RECORD / scale).glob("*/*.metrics.parquet"))
+    keys = ["/".join(name.with_suffix("").parts[-2:]) for name in names]
+    assert keys
+    for key in keys:
+        numbers = open_exhibit(RECORD / scale, key, scale).table(".csv")
+        _require_all(plan.exhibit(key), numbers, scale)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_stay(command: str):
     from fedrepro.cli.app_plan_check_bench_site import app

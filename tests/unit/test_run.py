@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -224,7 +226,8 @@ def test_an_interrupt_ends_jobs_too():
     """It may reach `fedrepro` alone; a shell waits for its command before it ends."""
     code = "import time; print('began', flush=True); time.sleep(60)"
     command = ["sh", "-c", f'{sys.executable} -c "{code}"; echo ended']
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run in the background
+    with subprocess.Popen(command, stdout=-1, text=True, preexec_fn=heard) as process:
         assert process.stdout.readline() == "began\n"
         snakemake_in_folder._interrupt(process.pid)
         assert "ended" not in process.communicate(timeout=20)[0]

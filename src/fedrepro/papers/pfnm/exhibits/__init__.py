@@ -25,7 +25,6 @@ exhibits["matching-or-size"] = exhibit(
     methods=[
         p.pfnm_each(p.SIGMA2),
         of_size("pruned_concatenation", "pruned concatenation", [25, 50, 100, 200, 400, 700]),
-        component("local", "clients alone"),
         p.AVERAGE,
         p.U_ENS,
         p.CONCATENATION,
