@@ -334,6 +334,8 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
     _, ends = snakemake
     for said, told in (
         ("Error in rule x\nfedrepro: no data\nfedrepro: no data\n", r"svg was not made: no data$"),
+        ("fedrepro: a/b is left out: no\nfedrepro: no data\n", r"svg was not made: no data$"),
+        (f"fedrepro: {KEY} is left out: no\n", rf"made: {KEY} is left out: no$"),
         ("LockException:\n\n  Error: cannot be locked\n", r"made: LockException: \| Error: cannot"),
     ):
         ends |= {"returncode": 1, "stderr": said}

@@ -23,6 +23,7 @@ LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
 RAISED = "FedreproError: "  # begins what planning says
 SAID = "fedrepro: "  # with it lines begin that say why a job failed
 ALL_ELSE = "all else is drawn"  # in the reason if only methods failed
+LEFT_OUT = " is left out: "  # behind the key of a figure that cannot be planned
 LAST = 20  # last lines of output that are shown if the workflow fails without a reason
 LOOK = 0.5  # seconds between two calls of `watch`
 # the content of a new working folder
@@ -123,7 +124,9 @@ def compute(
         return
     said = (line for line in lines if line.startswith((SAID, RAISED)))
     sentences = dict.fromkeys(line.removeprefix(SAID).removeprefix(RAISED) for line in said)
-    reason = "; ".join(sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
+    # of other figures in the folder, unless nothing else was said
+    own = [one for one in sentences if LEFT_OUT not in one or one.split(LEFT_OUT)[0] in targets[0]]
+    reason = "; ".join(own or sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
     if ALL_ELSE in reason:
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return
