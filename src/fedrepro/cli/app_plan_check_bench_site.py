@@ -1,4 +1,4 @@
-"""Commands for people: what there is, checking, recording, comparing."""
+"""Commands for people: plans, checks, pages, …; a scale is a size: tiny, quick or paper."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start a process that has libraries loaded and forks for each of a workflow's `jobs`.
+    """Start a process that has libraries loaded and forks for each of `jobs` jobs of a workflow.
 
     Returns a pipe's descriptor: closing it ends the process. None if none is started (few jobs, …).
     """
@@ -81,7 +81,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job at the socket `listener`; fork to run it if its client's identity is `own`."""
+    """Receive a job at `listener`; fork to run it if its client's identity is ours, `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []

@@ -13,7 +13,7 @@ LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
 def show(heads: Sequence[str], rows: Iterable[Sequence[str]], *, narrow: bool = False) -> None:
-    """Print a table as wide as the terminal, or in full width to a file or a pipe.
+    """Print a table with column `heads`, as wide as the terminal; at full width to a file or pipe.
 
     Long texts wrap; if `narrow`, in the first column alone, and without lines around cells.
     """

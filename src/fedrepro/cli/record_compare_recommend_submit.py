@@ -1,4 +1,4 @@
-"""Commands on results: list, compare, record and redraw them, recommend, submit and verify."""
+"""Commands on results: record, compare, submit, …; their `scale` is tiny, quick or paper."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ def compare(
     metric: Annotated[str, Option(help="of two methods: which number")] = "accuracy",
     split: Annotated[str, Option(help="of two methods: on which examples")] = "test",
 ) -> None:
-    """Compare an exhibit's numbers with recorded ones, or two methods in one metric on one split.
+    """Compare numbers of a figure or table with recorded ones, or two methods in one metric.
 
     Two methods are compared wherever both were run, or in `exhibit` alone: a figure, or a paper.
+    `reports` is the folder of your results, `recorded` that of results kept in the repository.
     """
     if other is not None:
         _compare_methods(key, other, scale, reports, metric, split, exhibit)

@@ -52,7 +52,7 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete result files of methods that failed at size `scale`, so that they are computed again.
+    """Delete results of methods that failed at `scale` (tiny, …), so that they are computed again.
 
     Returns (sentences on the failures, files of figures with such methods). The figures' files get
     an old date, so that the next run draws them again.

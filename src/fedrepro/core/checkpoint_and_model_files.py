@@ -1,6 +1,6 @@
 """Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-A state is plain data with tensors and NumPy arrays; other data are refused.
+A state is plain data with tensors and NumPy arrays; other data raise FedreproError.
 """
 
 from __future__ import annotations

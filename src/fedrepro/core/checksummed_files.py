@@ -2,7 +2,7 @@
 
 A table (parquet) or a state of a method (.pt) holds the checksum of all its other bytes, since
 Parquet's own checksums leave out the footer. A JSON file holds the checksum of its keys and values.
-Checksums of arrays and csv files are in a JSON file.
+Checksums of arrays and csv files are in a JSON file. Damaged or refused files raise FedreproError.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ FIELD_NAMES = (
 def method_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
     """Return the method of `known`, components by name, that `name` means; raise if there is none.
 
-    `name` is the method's own, one in the literature or its label in figures; errors name `where`.
+    `name` is the method's own, one in the literature or its label in figures. If not exactly one
+    fits, a FedreproError names `where`.
     """
     if name in known:
         return FieldName(name, name)
@@ -98,7 +99,7 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a method, training values and fine-tuning as text: "fedavg;training+lr~0.1;tune"."""
+    """Return a setting, that is method, training, fine-tuning: "fedavg;training+lr~0.1;tune"."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))

@@ -66,7 +66,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """List papers that have any file of `names` in their folder, or <paper><suffix> in `own`."""
+    """List papers with any file of `names` in their folder, or <paper><suffix> in folder `own`."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]

@@ -52,7 +52,7 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Convert `value` to the parameter's type, a list to a tuple; errors begin with `where`."""
+        """Convert `value` to the type, a list to a tuple; FedreproErrors begin with `where`."""
         items = list(value) if isinstance(value, list | tuple) else [value]
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
@@ -67,7 +67,7 @@ class Param:
         return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """Convert a value, not a list, to the parameter's type; errors begin with `where`."""
+        """Convert a value, not a list, to the type; FedreproErrors begin with `where`."""
         if value is None and self.optional:
             return None
         if wrong := self._wrong(value):
@@ -99,7 +99,7 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Parse a value such as 0.1, or 1@5 for a list of 1 and 5; errors begin with `where`."""
+        """Parse a value as 0.1, or 1@5 for a list of 1 and 5; FedreproErrors begin with `where`."""
         items = [self._read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 

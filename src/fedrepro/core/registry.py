@@ -1,7 +1,8 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
 Modules register their functions by decorators: ours, which load without torch and scikit-learn so
-that planning takes milliseconds, and a user's files (`user_component_files.py`).
+that planning takes milliseconds, and a user's files (`user_component_files.py`). A kind is a group
+of components, such as method or partition. An unknown name or value raises FedreproError.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def component_called(kind: str, name: Any, where: str = "") -> Component:
-    """Return the component `name` of a `kind`; raise, naming the place `where`, if unknown."""
+    """Return the component `name` of a `kind`; if unknown, raise FedreproError, naming `where`."""
     known = components(kind)
     if name not in known:
         raise unknown(kind, name, known, where)

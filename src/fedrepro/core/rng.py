@@ -29,8 +29,9 @@ class _Digest(ISeedSequence):
 class RngKey:
     """The key of random numbers: equal keys draw equal numbers, whatever was drawn before.
 
-    round: the communication round, -1 without rounds. epoch: the epoch of local training, else -1.
-    call: how often the client has trained in this round before, so that it draws other minibatches.
+    trial: number of the repetition. client: -1 for draws that are not for one client. round: the
+    communication round, -1 without rounds. epoch: the epoch of local training, else -1. call: how
+    often the client has trained in this round before, so that it draws other minibatches.
     """
 
     seed: int

@@ -28,9 +28,10 @@ T = TypeVar("T")
 class Component:
     """A registered function `fn`, such as a method or partition, with its parameters.
 
-    version: a number that changes with results; for a user's own file, a text that changes with the
-    file. meta: further properties, by kind. common: a function whose parameters all components of
-    the kind have too, and which are not passed to `fn`. digest: a hash of the file of `fn`.
+    kind: such as "method" or "partition". version: a number that changes with results; for a user's
+    own file, a text that changes with the file. meta: further properties, which depend on the kind.
+    common: a function whose parameters all components of the kind have too, and which are not
+    passed to `fn`. digest: a hash of the file of `fn`.
     """
 
     kind: str
@@ -87,7 +88,7 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], *folders: str) -> None:
-        """Raise if a user component read `files` not in `folders` and has no checksum `reads`."""
+        """Raise FedreproError if a user component without `reads` read `files` not in `folders`."""
         path = next((file for file in files if not opened_within(file, *folders)), "")
         own = self.fn.__module__.startswith(OUTSIDE) and self.kind != "method"
         if path and own and "reads" not in self.meta:

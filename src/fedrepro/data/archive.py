@@ -1,4 +1,7 @@
-"""Unpack publishers' archives and compressed files, up to the size in the table of raw files."""
+"""Unpack publishers' archives and compressed files, up to the size in the table of raw files.
+
+FedreproError is raised if a file is damaged, or unpacks to more than config/datasets.csv allows.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` chooses archived files by name. Raises FedreproError if the archive is damaged, unpacks
-    to more bytes than config/datasets.csv allows, or has a link or device that leaves the folder.
+    `wanted` chooses archived files by name. Raises FedreproError also if the archive has a link or
+    device that leaves the folder.
     """
     most = largest_unpacked(name, path)
     with temporary_folder() as folder:

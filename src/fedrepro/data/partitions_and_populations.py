@@ -175,7 +175,7 @@ class PartitionIndices:
 def build_partition(
     spec: Spec, prepared: Prepared, trials: range, seed: int, population: Population | None = None
 ) -> pa.Table:
-    """Divide `prepared` by `spec` in each trial; return columns trial, client, split and index.
+    """Divide `prepared` by partition `spec` in each trial: columns trial, client, split and index.
 
     Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
     trial; client is -1 for examples at the server. Validation examples are dealt to clients in
@@ -274,11 +274,10 @@ def read_partition(
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples no client trains on, by the parameters in `spec`.
+    """Draw which of `count` training examples no client trains on, by settings of partition `spec`.
 
     Returns ({"public": rows, "server_validation" or "client_validation": rows}, other rows), rows
-    sorted int64. The public sample is drawn first, so the number of validation examples does not
-    change it.
+    sorted int64. The public sample does not depend on the number of validation examples.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -352,13 +351,13 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Return the largest number of validation examples that all clients have; None if unknown."""
+    """Return how many validation examples all clients have together at most; None if unknown."""
     at_clients = partition.values.get("validation_at") == "clients" and partition["validation"]
     return cast("int | None", at_clients or dataset.values.get("validation"))
 
 
 def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
-    """Return an error: `who` works on validation examples of clients, and `who_has` none."""
+    """Return the error: `who` needs clients' validation data; `who_has` ("client 3 has") none."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
 

@@ -242,7 +242,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the content of a folder's dataset.json; raise for another schema, or a moved file."""
+    """Return a folder's dataset.json; raise FedreproError if of another schema, or moved there."""
     path = folder / "dataset.json"
     info: dict[str, Any] = artifacts.read_json(path, {"counts": dict}, folder)
     if (found := info.get("schema")) != artifacts.SCHEMA_VERSION:
@@ -259,7 +259,10 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw up to 10,000 training inputs (n, D) of `other`, of `shape`; an error names `who`."""
+    """Draw up to 10,000 training inputs (n, D) of data set `other`, as public data without labels.
+
+    Raises FedreproError, naming the method `who`, if examples are not of `shape`.
+    """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"

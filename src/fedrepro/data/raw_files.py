@@ -93,7 +93,7 @@ def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
 
 
 def forms(name: str, file: str, path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
-    """Return the rows of a data set's raw file in the table at `path`; raise if it has none."""
+    """Return the rows of a data set's raw file in the table at `path`; FedreproError if none."""
     table = read_dataset_table(path)
     if found := tuple(row for row in table if (row.name, row.file) == (name, file)):
         return found
@@ -113,7 +113,8 @@ def fetch(
     """Download a raw file, in any of its forms `rows`, to `target`; return its url and its row.
 
     If `target` exists and matches a row, it stays, and the url is "". The folder `mirror` is tried
-    before the rows' urls. An attempt ends after `timeout` seconds without a byte.
+    before the rows' urls. An attempt ends after `timeout` seconds without a byte. Raises
+    FedreproError if all attempts fail.
     """
     if target_of(target).exists():
         try:

@@ -86,7 +86,7 @@ def split_groups(
 ) -> dict[str, np.ndarray]:
     """Split examples into train, validation and test so that no natural group is divided.
 
-    Validation and test get the share `held` of every class, as nearly as whole groups allow; a
+    Validation and test each get the share `held` of every class, as nearly as whole groups allow. A
     group counts for the class of its first example. Shapes: labels, groups int64 (N,); returns
     sorted int64 indices by name of the part.
     """

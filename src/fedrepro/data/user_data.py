@@ -1,4 +1,4 @@
-"""A user's own data from a csv or an npz: read, checked, and split by class."""
+"""A user's own data from a csv or an npz: read, checked (or FedreproError), and split by class."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamples:
     """Read examples from a csv with a header: classes in column `label`, inputs in all others.
 
-    Inputs are numbers; a class is a whole number or a text. If `labelled` is False the column of
-    classes may be missing.
+    Inputs are numbers, a class is a whole number or text. Unless `labelled`, it may be missing.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):

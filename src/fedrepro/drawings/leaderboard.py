@@ -1,4 +1,8 @@
-"""Draw a leaderboard: methods' scores with intervals and groups, and scores against bytes sent."""
+"""Draw a leaderboard: methods' scores with intervals and groups, and scores against bytes sent.
+
+`board`, a leaderboard's settings, has a title and three methods: `baseline` (score 0), `ceiling`
+(score 1) and `line` (the method to beat). `table` has the rows of its csv.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,7 @@ Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
-    """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
-
-    `board` (its settings) has a title and three methods: `baseline` (score 0), `ceiling` (score 1)
-    and `line` (the method to beat). `table` has the rows of its csv.
-    """
+    """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg."""
     with layout.rules():
         drawn = {"groups": groups(board, table), "bytes": bytes_up(board, table)}
         return {

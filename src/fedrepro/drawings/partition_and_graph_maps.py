@@ -58,7 +58,7 @@ class PartitionMap:
         )
 
     def order(self) -> np.ndarray:
-        """Return clients' indices in the order of rows, (J,); over 40 are sorted by main class."""
+        """Return clients' indices in the order of rows, (J,): if over 40, sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
@@ -172,7 +172,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map of `members`, clients' rows in `prepared`; other arguments are for titles."""
+    """Build the map of `members`, clients' rows in data `prepared`; the others are for titles."""
     counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",

@@ -31,8 +31,7 @@ def average(
 ) -> GlobalModel:
     """Average the clients' weights, sum_j (n_j / n) w_j, or take their plain mean.
 
-    n_j counts the training examples of client j, n those of all. Source: FedAvg, algorithm 1 (one
-    round).
+    n_j counts client j's training examples, n those of all. Source: FedAvg, algorithm 1, one round.
     """
     assert info.example_counts is not None
     counts = info.example_counts if weighted else np.ones(clients.clients)

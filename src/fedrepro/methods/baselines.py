@@ -58,8 +58,7 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Return a randomly initialised network, for training on the server's public sample alone.
 
-    Weights are drawn as in local training, by the random key `rng` of the trial. Source: GEMS,
-    section 4.4 (raw).
+    Weights are drawn as in local training, by the trial's key `rng`. Source: GEMS, 4.4 (raw).
     """
     network = network_like(clients)
     return GlobalModel(clients.model, initial_weights(network, settings_of(info.training), [rng]))

@@ -56,9 +56,8 @@ def distillation(
 ) -> GlobalModel:
     """Train a new network on the clients' mean prediction for the pooled inputs (distillation).
 
-    The loss is cross-entropy at temperature 1. The network is trained by the clients' local
-    training procedure, with `units` in each hidden layer. Source: PFNM, supplement 4.1, after
-    Hinton et al. (2015).
+    The loss is cross-entropy at temperature 1. Training is as the clients' local training, with
+    `units` in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
@@ -209,10 +208,7 @@ def dense(
 def divergence(
     wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)), T `temperature`.
-
-    Both `wanted` and `logits` are logits, (B, K).
-    """
+    """Return mean KL(softmax(wanted/T) || softmax(logits/T)) of logits (B, K), T `temperature`."""
     return _divergences(wanted / temperature, logits / temperature).mean()
 
 

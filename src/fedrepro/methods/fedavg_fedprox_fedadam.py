@@ -191,7 +191,10 @@ class Averaging(Drawn):
 
 @dataclass(kw_only=True)
 class Scheduled(Averaging):
-    """Base of averaging methods whose learning rate and minibatches per round follow a schedule."""
+    """Base of averaging methods whose learning rate and minibatches per round follow a schedule.
+
+    They change geometrically from the training's rate and `steps` to last_lr, last_steps, if given.
+    """
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -308,7 +311,7 @@ def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
 
 
 def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
-    """Draw max(fraction · clients, 1) of all `clients`, as FedAvg does: ascending int64 indices."""
+    """Draw max(round(fraction · clients), 1) of all `clients`: ascending int64 indices."""
     count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
     if clients > MANY:
         return np.sort(stream.choice(clients, count, replace=False, shuffle=False))
@@ -340,8 +343,7 @@ def gather_client_state(
 ) -> dict[str, np.ndarray]:
     """Stack the tensors that `chosen` clients kept from earlier rounds, (chosen, *shape) by name.
 
-    `kept` has each client's tensors by the client's number as text. A client that was never drawn
-    gets the tensors `new` (*shape).
+    `kept` has clients' tensors by client number as text; a client never drawn gets `new` (*shape).
     """
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}

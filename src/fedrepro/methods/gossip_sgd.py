@@ -61,5 +61,5 @@ class GossipSgd:
         return {"before": before, "after": peers.mixed(before)}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
-        """Return each node's network before and after averaging over neighbours, for evaluation."""
+        """Return {"before": w, "after": w}: nodes' weights by name before and after averaging."""
         return state

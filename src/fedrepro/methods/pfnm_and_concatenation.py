@@ -2,7 +2,9 @@
 
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019. Where its text is
 silent the defaults are those of the authors' code: precision by class share, a cap on counts, five
-passes, a prior mean of 0.1 for biases. Concatenation keeps all units and matches none.
+passes, a prior mean of 0.1 for biases. Concatenation keeps all units and matches none. Variances
+are sigma2 of clients' units around a global unit, times sigma2_layers by layer, and sigma02 of
+global units around the prior. More gamma0 gives more units; beyond width_cap, clients add one each.
 """
 
 from __future__ import annotations

@@ -50,8 +50,7 @@ def task_arithmetic(
 ) -> GlobalModel:
     """Add the scaled mean update to the common start w0: w = w0 + s / J · sum_i (w_i - w0).
 
-    J is the number of clients; `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2,
-    whose λ is s / J.
+    J is the number of clients; `scale` s = 1 is the mean. Source: Ilharco et al., with λ = s / J.
     """
     return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 

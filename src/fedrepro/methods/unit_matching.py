@@ -63,10 +63,10 @@ def weight_matching(
     """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
     P_j is the permutation of units that fits the mean of the other clients best, n_j / n client j's
-    share of examples. Clients are matched in turn, in random order, until none changes. Channels of
-    convolutions are units; units of a torch module are found by tracing it. With class weights,
-    weights to class k count by the clients' shares of its examples. Source: Ainsworth, Hayase,
-    Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
+    share of examples. Clients are matched in turn, in random order, until none changes or `sweeps`
+    times. Channels of convolutions are units; units of a torch module are found by tracing it. With
+    class weights, weights to class k count by the clients' shares of its examples. Source:
+    Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -165,7 +165,9 @@ def matched_regmean(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by RegMean.
 
-    Units are matched by weights (Git Re-Basin); moments of inputs (`prepared`) are permuted too.
+    Units are matched by weights (Git Re-Basin), in at most `sweeps` passes; moments of inputs
+    (`prepared`) are permuted too. `alpha` and `ridge` are those of `regmean`: factor on moments off
+    the diagonal, and pull to the average.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
@@ -192,8 +194,9 @@ def matched_kfac(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by FedFisher (K-FAC).
 
-    Units are matched by weights (Git Re-Basin); Kronecker factors (`prepared`) are permuted too.
-    FedFisher's equation is solved by conjugate gradients from the mean of the permuted networks.
+    Units are matched by weights (Git Re-Basin), in at most `sweeps` passes; Kronecker factors
+    (`prepared`) are permuted too. FedFisher's equation is solved by at most `steps` conjugate
+    gradient steps from the mean of the permuted networks.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     made, left = solved(matched, info, answers, "conjugate_gradients", steps, damping=0.0)

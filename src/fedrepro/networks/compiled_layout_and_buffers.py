@@ -35,8 +35,8 @@ class Parts:
     """The layers of a network that compiled code can run: convolutions or LSTMs, then affine maps.
 
     `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
-    W) of their input, or (). Each of `convolutions` is (layer, input's shape, whether pooled).
-    drawn: whether the affine maps are variational (Bayesian), which allows no layers below them.
+    W) of the first map's input, or (). Each of `convolutions` is (layer, input's shape, whether
+    pooled). drawn: whether the affine maps are variational (Bayesian), with no layers below.
     """
 
     sizes: tuple[int, ...]
@@ -171,8 +171,8 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return (Convolutions, Images) or (Recurrent, LstmBuffers): the memory layout, and buffers.
 
-    Buffers of `dtype` hold `rows` examples; `offsets` are where tensors begin, by name. `matched`
-    adds the buffer Images.extra, for representation matching.
+    Buffers of `dtype` hold `rows` examples; `offsets` are where tensors begin in a flat model, by
+    name. `matched` adds the buffer Images.extra, for representation matching.
     """
     if parts.convolutions:
         return convolutions_of(parts, offsets, rows, dtype, matched)
@@ -241,9 +241,9 @@ class Convolutions(NamedTuple):
     """The memory layout of a network's convolutions, for compiled code.
 
     layers: int64 (L, 26), a row for each layer, whose columns HEIGHT, WIDTH, … are sizes and
-    offsets, some of these in lists. lists: int64, offsets of windows and outputs in buffers. image:
-    (channels, height, width, zeros around) of an input. by, sparse: machine addresses of matrix
-    products, with all numbers and with lists of nonzero gradients (0 if no layer has these).
+    offsets, in buffers or in `lists`. lists: int64, offsets of windows and outputs in buffers.
+    image: (channels, height, width, zeros around) of an input. by, sparse: machine addresses of
+    matrix products, with all numbers and with lists of nonzero gradients (0 if no layer has these).
     """
 
     layers: Array

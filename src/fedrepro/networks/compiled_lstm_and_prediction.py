@@ -307,9 +307,10 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
-    `body`, `room`: layout and buffers from `body_of`; `weights`: a flat model; `rows`: how many
-    examples to compute at a time. `out`, flat with PAD spare numbers, gets the outputs, (N, units),
-    or if all T letters of texts have predictions, (T, B, units) for each batch of B examples.
+    `body`, `room`: layout and buffers from `body_of`; `weights`: a flat model; `rows`: examples to
+    compute at a time. `out`, flat with 8 (PAD) spare numbers at its end, gets the outputs, (N,
+    units), or if all T letters of texts have predictions, (T, B, units) for each batch of B
+    examples.
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

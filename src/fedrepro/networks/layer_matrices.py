@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class LayerMatrix:
     """The arrangement of a layer's tensors as a matrix (inputs [+ 1 for the bias], outputs).
 
-    weight, bias: names of the tensors. kernel: (channels in, height, width) of a convolution, else
-    None. turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
-    places: how many vectors of one example are multiplied by the matrix, such as the positions of a
-    kernel in an image.
+    weight, bias: names of the tensors; the weight's name is also the layer's `key`. kernel:
+    (channels in, height, width) of a convolution, else None. turned: whether a fully connected
+    layer's weight is (outputs, inputs), as in PyTorch. places: how many vectors of one example are
+    multiplied by the matrix, such as the positions of a kernel in an image.
     """
 
     weight: str

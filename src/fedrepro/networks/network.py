@@ -133,14 +133,14 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Arrays) -> int | None:
-        """Sum the hidden units of m networks, tensors (m, *shape); None if not fully connected."""
+        """Sum hidden units over m networks, tensors (m, *shape); None if not fully connected."""
         if self.kind not in ("dense", "variational"):
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Arrays) -> Network:
-        """Return a copy with the widths of `tensors` (m, *shape); raise if other sizes differ."""
+        """Copy, with widths of `tensors` (m, *shape); raise FedreproError if other sizes differ."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -241,7 +241,7 @@ class Network:
 
 
 def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
-    """Return the fully connected ReLU network of sizes (inputs, hidden…, outputs)."""
+    """Return the dense ReLU network of `sizes` (inputs, hidden…, outputs), `dropout` its rate."""
     layers: list[Layer] = []
     for units in sizes[1:-1]:
         layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]

@@ -52,7 +52,8 @@ def predict_belief(
     """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
     `tensors` (*shape) are means and spreads of weights, which are drawn `samples` times by `rng`;
-    an example has P predictions. Source: P2P, section 5.2, which does not give the number of draws.
+    an example has P predictions. Source: P2P (Lalitha et al., 2019), section 5.2, which gives no
+    number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 

@@ -2,7 +2,7 @@
 
 If a user names no model, fully connected layers are assumed, as PyTorch keeps them: weights are
 (out, in), layers in the order of creation, with ReLU between. A model that is a `torch.nn.Module`
-is created, to learn which tensors it has.
+is created, to learn which tensors it has. Faulty state dicts and counts raise FedreproError.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 
 class StackedModels:
     """The state dicts of J clients as one model's stacked tensors: tensors[name] is (J, *shape).
 
-    layers: names in the state dicts. widths: each client's hidden units, if these differ.
+    shape: of one example. layers: their names in the state dicts. widths: each client's hidden
+    units, if these differ.
     """
 
     model: Spec

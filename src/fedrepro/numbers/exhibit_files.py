@@ -1,5 +1,8 @@
 """Describe figures and tables as json, and read and write their files, held together by checksums.
 
+The key of a figure or table is paper/name. Its scale, tiny, quick or paper, is the size of the
+experiment. A plan has the figures and tables of one scale; a run is a method on one data set.
+
 `<name>.json` has a figure's configuration, the origin of its numbers, and checksums of all its
 files. So csv files stay plain, and whoever reads results need not plan the jobs behind them. The
 json does not depend on the time of day. The record, results kept in the repository, has the numbers
@@ -53,12 +56,12 @@ Sources = Mapping[Run, Sequence[Mapping[str, Any]]]  # provenance of the metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the snakemake command that makes file `key` (paper/name) + `suffix` at a `scale`."""
+    """Return the snakemake command that makes file `key` + `suffix` of a figure at a `scale`."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def exhibit_metadata(exhibit: Exhibit, plan: Plan, sources: Sources) -> dict[str, Any]:
-    """Return the json of a figure or table; `sources` is {run: provenances of its metrics}."""
+    """Return the json of a figure or table; `sources` is {run: records of how it was computed}."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan),
@@ -131,7 +134,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a note if `exhibit` uses `dataset` in place of the paper's (in `file`), else ""."""
+    """Return a note if `dataset` replaces the data of `exhibit` in the paper's `file`, else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
@@ -264,7 +267,7 @@ def write_files(
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the files of the figure or table `key` in `folder`, at a `scale`: tiny, quick or paper.
+    """Open the files of the figure or table `key` in `folder`, at a `scale` such as "quick".
 
     Raise FedreproError if its json is missing, damaged, of an older version or of another figure.
     """
@@ -298,7 +301,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open results of `key` (paper/name) that are kept in git, at a `scale`; raise if changed."""
+    """Open results of `key` kept in git at `scale`; raise FedreproError if missing or changed."""
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)

@@ -90,7 +90,8 @@ class Method:
 class BoardData:
     """The results of a leaderboard by scenario and method's label, and descriptions of its methods.
 
-    `methods` has a description by (starts, label); starts: if clients began from equal weights.
+    board: the leaderboard's settings. methods: a description by (starts, label), where starts is
+    "one start" if clients trained from equal initial weights, else "different starts".
     """
 
     board: Board
@@ -103,7 +104,7 @@ class BoardData:
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios where pooled training beats FedAvg by at least `board.least_gap`."""
+        """List scenarios where pooled training is at least `board.least_gap` better than FedAvg."""
         ends = {scene: self._bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
@@ -140,7 +141,8 @@ class BoardRow:
 
     starts: "one start" if clients begin with equal weights. drawn: the repetitions that intervals
     account for, as "scenarios and trials". unranked_reason: why it has no rank, or "". scenes: the
-    scenarios that its score averages. runs, failed: numbers of trials, and of failed ones, in all.
+    scenarios that its score averages. runs, failed: numbers of trials, and of failed ones, over all
+    scenarios. standing: its score, and its rank if it has one; None if it was not scored.
     """
 
     method: Method
@@ -251,7 +253,7 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Rank methods by results `ground`, per clients' start, data set and class; return all rows."""
+    """Return rows of methods, ranked by results `ground` per class, data set and clients' start."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]

@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: mean over `samples` weights drawn by key `place`."""
+    """How a variational network predicts: mean over `samples` weights, drawn by RNG key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -35,7 +35,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples of input `shape` to evaluate on; `rows`: indices of each client's own, if any."""
+    """Examples of input `shape` to evaluate on; `rows` has indices of each client's own, if any."""
 
     examples: Examples
     labels: np.ndarray
@@ -222,7 +222,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find a value not finite; return (node, one of "weight", "mean", "spread"), else None."""
+    """Return (node, kind: "weight", "mean" or "spread") of a value that is not finite, or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

@@ -1,4 +1,4 @@
-"""Collect the results of every method from drawn figures and tables, and compare two methods."""
+"""Collect results from figures drawn at a scale (tiny, quick or paper), and compare two methods."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def results(
     is read alone; `method` is a label or name; `split` also keeps rows without one, such as costs.
 
     Raises:
-        FedreproError: nothing drawn is what is asked for.
+        FedreproError: no drawn figure or table has what is asked for.
     """
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     with contextlib.chdir(folder):
@@ -166,7 +166,7 @@ def paired_differences(
 
     In a trial both have equal data, partition and, if one-shot, local models, so variation from
     these cancels in the difference. Final values with selected parameter values are compared, in
-    shared trials. `exhibit` restricts figures to one (paper/name), or to one paper's.
+    shared trials. Figures are in `reports`, of one `exhibit` (paper/name) or paper if it is given.
 
     Returns:
         A row per combination of swept parameters; equal results in several figures are listed once.
@@ -175,7 +175,7 @@ def paired_differences(
         (infinite for one trial), and the swept parameters.
 
     Raises:
-        FedreproError: no figure or table has both methods.
+        FedreproError: a name is unknown, or no figure or table has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())

@@ -29,7 +29,8 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
     """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are over trials; the rest is over jobs (processes), if all jobs of a stage measured it.
+    Seconds are summed over trials. CPU seconds are summed over jobs (processes), and peak bytes are
+    the most of one job; a stage, such as "train", has both only if all of its jobs measured them.
     If a file of training is missing, training is left out; if another file is, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
@@ -52,7 +53,7 @@ def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameters as text: [seconds per trial in each file]}; skip training."""
+    """Return {method with parameters as text: [mean seconds of a trial by file]}; skip training."""
     means: dict[str, list[float]] = {}
     for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -67,7 +68,7 @@ def times_of(
     """Return measured seconds per round of a figure's methods, as rows of its csv's `columns`.
 
     Rows of the metric `overhead` say how much longer rounds take than those of the figure's first
-    method, in percent. `files` has the paths of each run's metrics.
+    method, in percent. `files` has the paths of the metrics of each run (a method on one data set).
     """
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:

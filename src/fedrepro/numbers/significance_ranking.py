@@ -59,7 +59,8 @@ class Standing:
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
     """Scale accuracies, (T,), to scores: (accuracy - baseline) / mean of (ceiling - baseline).
 
-    The mean is over trials, so that a trial with ceiling near baseline does not outweigh others.
+    Arguments are accuracies by trial; a method as good as `baseline` scores 0, as `ceiling` 1. The
+    mean is over trials, so that a trial with ceiling near baseline does not outweigh others.
     """
     return np.asarray((accuracy - baseline) / float(np.mean(ceiling - baseline)))
 

@@ -1,10 +1,11 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
 `numbers` has a row per combination of swept parameters, method, metric and split. `choice` has a
-row per combination of parameter values that was tried: the number by which one is selected, and
-test results. The best mean over trials is selected, never by test data. A `SelectionRule` declares
-the metric, and whether it is taken at the end, over the second half of all rounds, or in the last
-round where all compete (successive halving, `race`).
+row per setting (combination of a method's parameter values) that was tried: the number by which one
+is selected, and test results. The best mean over trials is selected, never by test data. A
+`SelectionRule` declares the metric, and whether it is taken at the end, over the second half of all
+rounds, or in the last round where all compete (successive halving, `race`). A `measure` is a method
+of the figure with its rule. A run computes metrics of one method on one data set and model.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
 
 
 class Candidate(NamedTuple):
-    """A method with parameter values: its final metrics, and by trial the number to select by."""
+    """A setting: final values by (metric, split), and by trial the number to select by, if any."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -202,7 +203,7 @@ def candidates(
 ) -> dict[Setting, Candidate]:
     """Return {setting (method with parameter values): its final metrics and numbers to select by}.
 
-    `rows` has each setting's metrics, `measure` the selection rule. Errors name `where`.
+    `rows` has the metrics of each setting in all `trials`. Errors name `where`.
     """
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
     if choice and choice.over == "half":

@@ -1,6 +1,7 @@
 """Collect a method's values over trials, by metric and split of examples, and average them.
 
-In errors, `where` names the figure, and `token` the method with its parameter values.
+`trials` is the number of trials. In errors, `where` names the figure, and `token` the method with
+its parameter values.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
     """Return {(metric, split): values in all `trials`} of a method's `rows`; NaN in failed trials.
 
     If the method is undefined for the clients of some trials, the only key is ("left_out", ""),
-    with 1 in these trials. Errors name `where` and `token`, the method with its parameters.
+    with 1 in these trials.
     """
     if rows.empty:
         raise FedreproError(
@@ -191,7 +192,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean by `paired_mean` (then without sd), sd by that over clients, where not empty."""
+    """Replace mean by `paired_mean` (without sd), sd by that over clients, in rows with these."""
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

@@ -63,7 +63,8 @@ class RunWords:
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
     """Turn `words`, options of `fedrepro run`, into a file that defines one figure to compute.
 
-    `paper` begins the figure's key; `command` (else that of `words`) is noted as how to run it.
+    The figure's key is `paper`/rounds. `command`, by default that of `words`, is noted as how to
+    run it. FedreproError is raised if an option is wrong.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
@@ -116,7 +117,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan exhibit `name` of an unsaved `file`; `place` is its path in errors, "" for no path."""
+    """Plan figure `name` of `file` at scale "paper"; errors cite the path `place`, if not ""."""
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:

@@ -1,6 +1,7 @@
 """The typed configuration: config/config.yaml, and definitions of papers' figures and tables.
 
-The tables of config/README.md are generated from the classes here.
+An exhibit is a figure or table, with a key such as pfnm/figure-2a. A scale is the size of its
+experiments: tiny, quick or paper. Tables of config/README.md are generated from the classes here.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class ExhibitFile(Strict):
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return settings of exhibit `name` at `scale` (tiny, …); raise FedreproError if invalid.
 
-        Its own keys replace those of `defaults`; in both, keys below `at:` for the scale go first.
+        Its own keys replace those of `defaults`; in both, keys below `at:` for the scale override.
         """
         merged, where = self._merged(name, scale), self.where(name, scale)
         match merged:
@@ -189,7 +190,7 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """A dict of files of exhibits by paper; access to one in `unread` raises its error instead."""
+    """A dict {paper: its ExhibitFile}; access to an invalid file raises its error in `unread`."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
@@ -261,7 +262,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any, where: str) -> T:
-    """Return `values` as an object of class `model`; errors begin with `where`, such as a path."""
+    """Return `values` as an object of `model`; a FedreproError on bad ones begins with `where`."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)

@@ -1,7 +1,8 @@
 """The interface of drawings, which are ways to show a figure or table, such as curves or bars.
 
 A drawing is a class decorated with `@drawing("name")`; its fields are its options. A figure that
-cannot be drawn is refused before it is computed. pandas and matplotlib are imported to draw.
+cannot be drawn is refused before it is computed: functions yield the reasons why, as sentences.
+Their argument `shown` is that figure or table. pandas and matplotlib are imported to draw.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that text is in `names()`, which fill {} in the error `sentence`."""
+    """Return a pydantic check that a text is in `names()`; they fill {} in its error `sentence`."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -48,9 +49,10 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """A figure or table that is checked before it is computed: its methods `measures` and `points`.
+    """The methods and points of a figure or table, to check before it is computed.
 
-    points: {swept parameter: value} per combination of values; the key "case" is the scenario.
+    measures: its methods. points: for each combination of values of the swept parameters a dict
+    {parameter: value}. If the figure compares several scenarios, its key "case" names one.
     """
 
     measures: Sequence[ExhibitMethod]
@@ -152,7 +154,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with a result per parameter value: curves cannot show it."""
+    """Yield a sentence for each method with several results at a point, one per parameter value."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -162,7 +164,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Yield an error for each parameter in `measure.show` whose values cannot be put on an axis."""
+    """Yield a sentence for each parameter in `measure.show` with values that are not numbers."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -170,7 +172,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if all methods of a figure are references, such as pooled training."""
+    """Yield a sentence if all methods are bounds to compare with, such as pooled training."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 

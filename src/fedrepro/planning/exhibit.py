@@ -83,7 +83,7 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """List the methods' parameters in `show`: csv columns, with a row for each value."""
+        """List parameters in any method's `ExhibitMethod.show`: csv columns, a row per value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property

@@ -33,12 +33,12 @@ class ComponentEntry(Strict, extra="allow"):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with `changes` of parameters; with another `name`, no old one is kept."""
+        """Return a copy with `changes` of parameters; another `name` drops all old parameters."""
         kept = self.parameters if changes.get("name", self.name) == self.name else {}
         return ComponentEntry.model_validate({"name": self.name, **kept, **changes})
 
     def spec(self, kind: str, extra: Mapping[str, Any] = {}, *, sweep: bool = False) -> Spec:
-        """Build the component of `kind`, as "model", with `extra` values; `sweep` allows lists."""
+        """Build the Spec of a `kind`, as "model", with `extra` values; `sweep` allows lists."""
         spec = component_called(kind, self.name).spec({**self.parameters, **extra})
         return spec if sweep else spec.single()
 
@@ -260,7 +260,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings, `above` over `below`; one with a new `name` is replaced as a whole."""
+    """Merge nested dicts, `above` over `below`; one whose `name` changes is replaced as a whole."""
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         old, new = below[key], above[key]
@@ -273,7 +273,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks.
 
-    The keys `tiny`, `quick` and `paper` together become `at`, which has what differs at a scale.
+    Keys `tiny`, `quick` and `paper`, sizes of experiments, become `at`: what differs at each size.
     """
     at = {scale: keys.pop(scale) for scale in SCALES if scale in keys}
     keys |= {"at": at} if at else {}

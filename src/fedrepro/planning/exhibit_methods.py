@@ -54,7 +54,8 @@ class ExhibitMethod:
     reference: whether it is drawn as a bound and not ranked. show: parameters with a row per value.
     node, belief: which node of a graph is shown, "before" or "after" it averages with neighbours.
     shown_on: held-out examples (validation, test, …) that a table shows numbers on. last_rounds:
-    how many of the last evaluated rounds are averaged.
+    how many of the last evaluated rounds are averaged. measuring: when it is evaluated.
+    over_clients: whether the spread shown is over clients. training: changes of local training.
     """
 
     spec: Spec
@@ -127,11 +128,11 @@ class ExhibitMethod:
         return self.rule is not None and self.rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when to evaluate `group`; in successive halving, with the number of its rounds."""
+        """Return when to evaluate the settings `group`, and their rounds in successive halving."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
     def at_once(self, group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-        """Return (method, training parameters) with lists of values, to run all `group` at once."""
+        """Return (method, training parameters) with lists of values: all settings in `group`."""
         methods = dict.fromkeys(setting.method for setting in group)
         spec = self.spec.component.paired({}, [dict(method.values) for method in methods])
         trainings = [dict(setting.training) for setting in group]
@@ -142,7 +143,7 @@ class ExhibitMethod:
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return a figure's methods in its scenario `case`; `at` is {fine-tuning parameter: value}."""
+    """Return a figure's methods in scenario `case`; `at` fixes {fine-tuning parameter: value}."""
     case_entry = settings.case(case)
     known = {key for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:

@@ -104,7 +104,7 @@ def _keys(job: Job) -> list[Key]:
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
     """Split `target`, a path in reports/ such as quick/pfnm/figure-2a.svg, into (scale, key).
 
-    The key names a figure or table; None stands for all. Without a scale in `target` it is `scale`.
+    The key names a figure or table, None all. A target without tiny, quick or paper is of `scale`.
     """
     found = TARGET.fullmatch(target)
     if found and target:

@@ -2,7 +2,8 @@
 
 A job is one process: a stage of the pipeline for a range of trials. Its json names all files that
 the stage reads and writes. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
-where the key depends on this job alone: more trials or figures add folders and rename none.
+where the key depends on this job alone: more trials or figures add folders and rename none. The
+scale is tiny, quick or paper. A block is a range of trials or clients that one job computes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def log_path(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """List the folders of a text: x-trials-0-3:2, in twos, is x-trials-0-1 and x-trials-2-3."""
+    """List the folders that a text means: x-trials-0-3:2 is x-trials-0-1 and x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -55,7 +56,7 @@ def cut(block: range, size: int) -> list[range]:
 
 
 def block_name(kind: str, block: range) -> str:
-    """Return the end of a folder's name for a block of `kind`: -trials-0-9, or of one -trials-3."""
+    """Return a folder's ending for a block of `kind` trials: -trials-0-9, or for one -trials-3."""
     return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
@@ -134,7 +135,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text for `setting` (a `Setting`) in the column setting of metrics files."""
+        """Return the text of a `Setting`, one value per parameter, in metrics' column setting."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -143,9 +144,10 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
-    change the folder's name. raw, data, public: folders of raw files, of arrays, and of the public
-    data set. members: the file of the partition. local: paths of local models.
+    specs: components by kind, as "model". trials, clients: indices of those computed. evaluate,
+    follow: the splits to evaluate on at the end, and after single rounds; they do not change the
+    folder's name. raw, data, public: folders of raw files, of arrays, and of the public data set.
+    members: the file of the partition. local: paths of local models, as `folders_of` reads them.
     """
 
     stage: str
@@ -205,7 +207,7 @@ class Job:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; `where` names it in errors."""
+    """Build a job from the content of its json; FedreproErrors name the json by `where`."""
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
     for key, value in data.items():

@@ -1,6 +1,7 @@
 """Plan the jobs (processes) for figures and tables, without torch, Snakemake or pandas.
 
 The path of a file depends only on its content, so two figures that need equal results share files.
+A scale is the size of experiments: tiny, quick or paper. An exhibit's key is paper/name.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 class Plan:
     """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
-    broken: errors of exhibits that cannot be planned, by paper/name; such an exhibit is left out,
-    and access to it raises the error. mistaken: errors of whole definition files, by paper.
-    without: why a method that the configuration adds to all exhibits of a paper (`also`) does not
-    fit one of them, by (paper/name, label). made: by folder of results, a function that creates the
-    job that writes it.
+    exhibits: planned ones by key. broken: errors of others, by key; access to one raises its error.
+    mistaken: errors of whole definition files, by paper. without: why a method that the
+    configuration adds to all exhibits of a paper (`also`) does not fit one, by (key, label). made:
+    by folder of results, a function that creates the job that writes it.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -116,7 +116,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the exhibits that config/config.yaml asks for; raise if one has a mistake."""
+        """Return the exhibits that config.yaml asks for; raise FedreproError if one is invalid."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for paper, error in self.files.unread.items():
@@ -151,7 +151,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def job(self, folder: str) -> Job:
-        """Return the job (process) that writes to `folder`; raise if no figure needs it."""
+        """Return the job that writes to `folder`; raise FedreproError if no figure needs it."""
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.made:
                 break
@@ -191,7 +191,7 @@ class Plan:
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int, run: Run | None = None) -> list[range]:
-        """Return ranges of trials, a job each, to `trials` or more; a `run` in halving has one."""
+        """Divide `trials` or more trials into ranges, a job each; successive halving has one."""
         # in successive halving the mean over all trials decides what stops
         size = trials if run and run.is_race else self.trials_per_job
         return [range(at, at + size) for at in range(0, trials, size)]
@@ -208,7 +208,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """List all result folders that a figure needs, shortened; `folders_of` gives the paths."""
+        """List texts that `folders_of` turns into all result folders that a figure needs."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks(trials, run)
@@ -236,7 +236,7 @@ class Plan:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: range) -> str:
-        """Create the jobs that train local models; return their path, for `folders_of` to list."""
+        """Create jobs that train local models; return their paths as one text for `folders_of`."""
         base = self.base(scenario, TRAIN) + block_name("trials", trials)
         clients, size = self._clients_and_block_size(scenario)
         if base + block_name("clients", clients[:size]) not in self.made:  # many methods read them
@@ -275,7 +275,7 @@ class Plan:
         return given
 
     def base(self, what: Any, stage: str) -> str:
-        """Return results/<scale>/<stage>/<name> for `what`: a run, scenario or tuple of Specs."""
+        """Return results/<scale>/<stage>/<name>, without trials, for a run, scenario or Specs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

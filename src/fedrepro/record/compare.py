@@ -37,8 +37,9 @@ class Comparison:
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
     """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
 
-    `reports` is the folder of the user's results, `recorded` that of kept ones. FedreproError is
-    raised if one of the folders lacks the key, or its files are incomplete or were altered.
+    `scale` is the size of its experiments: tiny, quick or paper. `reports` is the folder of the
+    user's results, `recorded` that of kept ones. FedreproError is raised if one of the folders
+    lacks the key, or its files are incomplete or were altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:

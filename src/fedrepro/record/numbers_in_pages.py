@@ -74,7 +74,8 @@ Show = Callable[[RecordQuery, str], str]  # question, answer -> what stands in t
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """Return a page's text in which each number that links to a recorded result is read from it.
 
-    Links stay, or are replaced by `show(link, its numbers as text)`.
+    `record` is the folder of results. Links stay, or `show(link, its numbers as text)` replaces
+    them. FedreproError is raised if a link's question cannot be answered.
     """
 
     def answer(link: re.Match[str]) -> str:

@@ -1,4 +1,8 @@
-"""Keep measured results in reports/record, and write the leaderboards of a folder of results."""
+"""Keep measured results in reports/record, and write the leaderboards of a folder of results.
+
+A scale is the size of experiments: tiny, quick or paper. Folders `source` and `target` have a
+folder per scale; `reports` is the folder of one scale, such as reports/quick.
+"""
 
 from __future__ import annotations
 

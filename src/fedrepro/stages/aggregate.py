@@ -154,7 +154,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method's `made` is None or models with tensors (m, *shape)."""
+    """Raise FedreproError unless `made` is None or models of m networks: tensors (m, *shape)."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
     listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
@@ -233,8 +233,8 @@ def numbers_of(
 ) -> list[Number]:
     """Return metrics of a method's result `made` on `splits`, and those in `cost`.
 
-    `draws` says how variational networks average over drawn weights. `epochs` (J,) of training, if
-    unequal, are added if `made` has a model per client. For None the one metric is `left_out`.
+    `draws` says how variational networks average over drawn weights. `epochs` per client, if
+    unequal, are added if `made` has a model per client. If `made` is None, `left_out` is returned.
     """
     if made is None:
         return [Number("left_out", 1.0)]

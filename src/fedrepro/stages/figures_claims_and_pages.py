@@ -1,4 +1,7 @@
-"""Stages exhibit, board, claims and site: figures, tables and pages from finished runs."""
+"""Stages exhibit, board, claims and site: figures, tables and pages from finished runs.
+
+A scale is a size of experiments: tiny, quick or paper. `reports` and `folder` hold one alone.
+"""
 
 from __future__ import annotations
 

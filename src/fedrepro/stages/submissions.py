@@ -84,7 +84,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A submission's check: number of metrics files, paths computed again, differences found."""
+    """A submission's check: number of its metrics files, paths computed again, differences."""
 
     runs: int
     computed: list[str]
@@ -119,17 +119,17 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the paths of metrics that the figures and tables `keys` need, once each."""
+    """List the paths of metrics that figures and tables (`keys`: paper/name) need, once each."""
     return [*dict.fromkeys(p for key in keys for p in plan.metrics_files(plan.exhibit(key)))]
 
 
 def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables. The method is read from config/config.yaml, under
-    `also`. `by` is the author. Returns the folder's path, in reports/record, and warnings on source
-    code and run times. Raises FedreproError if the method is unknown, its file changed since its
-    runs, or a table is not computed completely.
+    `key` is the leaderboard (arena/1) or one of its tables, `scale` is tiny, quick or paper, `by`
+    the author. The method is read from config/config.yaml, under `also`. Returns the folder's path,
+    in reports/record, and warnings on source code and run times. Raises FedreproError if the method
+    is unknown, its file changed since its runs, or a table is not computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)

@@ -138,6 +138,7 @@ class TrialData:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
         Sample number `repetition` is equal for all methods: only seed, trial and `size` change it.
+        FedreproError is raised if clients together have fewer validation examples.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))

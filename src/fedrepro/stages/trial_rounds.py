@@ -155,7 +155,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of the method's `state` after a round, on the examples `splits`."""
+        """Return metrics of the method's `state` after a round, on `splits`, {name: examples}."""
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:

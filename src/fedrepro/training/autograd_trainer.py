@@ -88,7 +88,8 @@ class AutogradTrainer:
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks` from tensors `start`; yield `TrainedModels` by group.
 
-        Terms compare weights with `reference`, by default `start`. `memory` is unsupported: None.
+        Loss terms compare weights with `reference`, by default `start`; a `memory` raises
+        FedreproError.
         """
         if memory is not None:
             said = "an optimiser keeps its state between rounds in compiled steps alone"
@@ -282,7 +283,10 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return random numbers by the key of `task`, for its model on a CPU, for a group on a GPU."""
+    """Return random numbers by the key of `task`, for its model on a CPU, for a group on a GPU.
+
+    `batch_size` says at which steps epochs begin, as each epoch has a key of its own.
+    """
     return (ModelNoise if device.type == "cpu" else BlockNoise)(task, batch_size, device)
 
 

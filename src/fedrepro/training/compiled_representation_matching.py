@@ -1,9 +1,11 @@
 """Representation matching of images in the compiled steps: maps f_j by transposed convolutions.
 
-This loss term trains maps f_j that predict the received network's activations from those of the
-network that trains. Three of four numbers of an unpooled image are zero, and more after a ReLU. So
-the transposed convolution adds a kernel, turned by 180°, to the output image only for numbers that
-are not zero. Images lie as (H, W, C), with the edges that kernels reach over.
+This loss term trains maps f_j. They predict activations of the received network, which the server
+sent, from those of the network that trains. Three of four numbers of an unpooled image are zero,
+and more after a ReLU. So the transposed convolution adds a kernel, turned by 180°, to the output
+image only for numbers that are not zero. Images lie as (H, W, C), with the edges that kernels reach
+over. In arguments `mine` has buffers of the network that trains, `room` those of the received
+network and of the maps.
 """
 
 from __future__ import annotations
@@ -166,7 +168,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate buffers to train `maps`, in the type of `images`; `x`: length of affine inputs."""
+    """Allocate buffers to train `maps`, in the type of `images`; `x` is the length of Scratch.x."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -196,7 +198,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions (`weights`) on `rows` inputs of `mine` in `room`."""
+    """Run the received convolutions, `weights`, on `rows` inputs from mine.images, into room.x."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -354,7 +356,7 @@ def lift_up(
 ) -> None:
     """Backpropagate a map's gradients from room.image to mine.extra (input), room.moved (kernel).
 
-    `p` is its row of maps.table, `source` (array with its input, offset there, in mine.chosen).
+    `p` is the map's row of maps.table; `source` is as in `lay_down`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     row, long, lanes = p[ALONG] * p[UNITS], p[LONG], LANE_BYTES // room.image.itemsize

@@ -1,6 +1,7 @@
 """Training on the CPU by compiled code (`compiled_steps.py`), one model after another.
 
-Imports Numba, which takes half a second: the engine imports this module when it needs it.
+Imports Numba, which takes half a second: the engine imports this module when it needs it. With
+`keep_gradients` results have sums, over steps, of each model's gradients.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class Outcome:
 
     private: tensors that loss terms train, (n, *shape), unchanged for a diverged model. finite:
     whether the model has finite losses and final weights. loss: mean cross-entropy of minibatches,
-    without added terms, or NaN. seconds: sum over models. places: random keys, of client and trial.
+    without added terms, or NaN. steps: minibatches taken now, without earlier rounds. seconds: of
+    all models together. places: random keys, of client and trial.
     """
 
     private: dict[str, np.ndarray]
@@ -104,7 +105,8 @@ def train(
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
     tensors (n, *shape), or (1, *shape) for all. `terms` are added to the loss; they train the
     tensors `private`, and compare weights with `reference`, by default `start`. `memory` is the
-    optimisers' state, {} at first. A diverged model changes no other; see `Outcome.checked`.
+    optimisers' state, {} at first. `keep_gradients` asks for `Trained.gradients`. A diverged model
+    changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -140,9 +142,9 @@ def train_and_average(
 ) -> Averaged:
     """Train a model per task from `start`; return sum_i weights[i] · (trained model of task i).
 
-    `tasks` have each model's rows of `examples`. `terms` are added to the loss, and their tensors
-    `private` are trained too. Models that are not finite are left out; the result has the sum of
-    the others' weights. Integer buffers, such as counters, get their largest value times this sum.
+    `tasks`, `settings` and `start` are as in `train`. `terms` are added to the loss, and their
+    tensors `private` are trained too. Models not finite are left out; the result has the sum of the
+    others' weights. Integer buffers, such as counters, get their largest value times this sum.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}

@@ -55,7 +55,7 @@ class Examples:
         return x.view(*rows.shape, -1), self.targets[rows]
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return a data set of outputs of network `hidden`, with weights `tensors` (1, *shape)."""
+        """Return a copy whose inputs are the outputs of network `hidden`; `tensors` (1, *shape)."""
         import torch
 
         from fedrepro.networks.predict import loaded
@@ -70,7 +70,7 @@ class Examples:
         return Examples(torch.cat(outputs), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return a data set that has each client's examples `rows`, and their row numbers in it."""
+        """Return (data set with the clients' examples `rows`, each client's row numbers in it)."""
         return self, rows
 
 
@@ -95,7 +95,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate all clients' examples; raise FedreproError if they take more than MOST_BYTES."""
+        """Generate all clients' examples; raise FedreproError if they take more than 2 GiB."""
         everyone = self.population.train
         if int(everyone.ends[-1]) * self._form[0][0].nbytes > MOST_BYTES:
             said = f"the examples of all {self.population.clients} clients are asked for at once"

@@ -1,7 +1,8 @@
 """Terms that a method may add to the clients' loss.
 
 A term on the weights alone gives its gradient; any other gives its loss per model, and may bring
-tensors of its own that are trained with the model's and stay with the client.
+tensors of its own that are trained with the model's and stay with the client. Sources: RM,
+representation matching (H. Mostafa, 2019), P2P (A. Lalitha et al., 2019).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Term(Protocol):
 
     @property
     def additive(self) -> bool:
-        """Return whether the loss is a sum over examples, so that minibatches may be cut up."""
+        """Return whether the loss is a sum over examples, so that a minibatch may run in parts."""
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """Return shapes of the term's own tensors, trained and never sent; by default {}."""

@@ -39,7 +39,7 @@ class Task:
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes: its own `steps`, or `epochs` epochs."""
+        """Return how many minibatches follow `done` in this training, by `steps` or `epochs`."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
@@ -145,7 +145,7 @@ def halves(key: int) -> np.ndarray:
 
 
 def kinds(key: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below KINDS.
+    """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below 162.
 
     A code is a hash of the image's row number and the `key` of a client's epoch, uint64 (2,) or
     (n, 2), so it does not depend on the minibatch (finaliser of SplitMix64; Steele et al., 2014).

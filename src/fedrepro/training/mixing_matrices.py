@@ -128,7 +128,7 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest |eigenvalue| of `weights`: averaging shrinks errors by it."""
+    """Return the second largest |eigenvalue| of `weights`: the factor by which errors shrink."""
     # W - 1v' has the eigenvalues of W, but 0 for 1
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 

@@ -40,7 +40,8 @@ def cifar10(
     """Read CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, as published.
 
     Inputs are (3, 32, 32): red, green, blue. `validation` training examples are set aside,
-    stratified by class, with a fixed seed; of the others `train` are kept (None: all).
+    stratified by class, with a fixed seed; of the others `train` are kept (None: all). `raw` is the
+    folder of the downloaded file, `features` names what replaces the pixels.
     """
     parts = _read(raw / FILE)
     return represent(split_as_published("cifar10", parts, CLASSES, validation, train), features)

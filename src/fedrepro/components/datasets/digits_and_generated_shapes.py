@@ -43,8 +43,7 @@ def digits(
     """Load handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 
     Test examples, then `validation` examples, are drawn by class with a fixed seed. So all runs
-    have one split, and test examples do not depend on `validation`. `raw` is not used, since
-    scikit-learn contains the data.
+    have one split, and test examples do not depend on `validation`. `raw` is not used.
     """
     from sklearn.datasets import load_digits
 

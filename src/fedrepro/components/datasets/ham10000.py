@@ -79,7 +79,8 @@ def ham10000(
     changed copies. With balance~train, validation and test keep their class sizes: two thirds are
     nv. Image size (64), angles (any) and shifts (a tenth of the side) are our choice. Corners that
     a rotation opens are filled by reflection. All draws have fixed seeds. The natural group of an
-    example is its lesion. Inputs have shape (3, size, size).
+    example is its lesion. Inputs have shape (3, size, size), unless `features` names what replaces
+    pixels. `raw` is the folder of the downloaded files.
     """
     pictures, labels, lesions, names, stored = _read(raw, FILES[source], size)
     rng = RngKey(0)

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: four gzipped idx files each, images and labels of two parts.
+"""MNIST and Fashion-MNIST: four gzipped idx files each in `raw`, images and labels of two parts.
 
 Y. LeCun, L. Bottou, Y. Bengio, P. Haffner. Gradient-based learning applied to document
 recognition. Proceedings of the IEEE 86(11), 1998. H. Xiao, K. Rasul, R. Vollgraf. Fashion-MNIST: a

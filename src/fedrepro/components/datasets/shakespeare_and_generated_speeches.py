@@ -149,8 +149,8 @@ def texts_of(
 ) -> dict[str, list[str]]:
     """Cut the lines of each role into training, validation and test texts, in the play's order.
 
-    `lines` has each role's speeches; `test` and `validation` are shares of the speeches. Returns
-    {split: a list with one text per role in `roles`}.
+    `lines` has each role's speeches. Of all of them the last, a share `test`, are for testing; the
+    share `validation` is before these. Returns {split: a list with one text per role in `roles`}.
     """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
@@ -215,7 +215,10 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Return a data set, with its remarks, of windows of each split's texts, one per role."""
+        """Return a data set of windows of `texts`, {split: one text for each of `roles`}.
+
+        `stand_in` says how data differ from the papers', `note` is a remark for the log.
+        """
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(
@@ -286,7 +289,7 @@ def shakespeare(
     at the beginning of a text, so that no role is too short (LEAF drops short roles). With `whole`
     no windows are filled up. Classes are the characters that follow training windows; all other
     characters are dropped. Inputs x are uint8 (N, window): character codes, which are also the
-    class numbers, used unscaled.
+    class numbers, used unscaled. `raw` is the folder of the downloaded file.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)
@@ -347,8 +350,9 @@ def speeches(
 
     Sentences follow a small grammar, with words that each role prefers, so that roles (the natural
     groups) differ as in plays. The seed is fixed, so the text is the same in all runs; `raw` is not
-    used. Windows lie within a role's text. Inputs x are uint8 (N, window): character codes, which
-    are also the class numbers, used unscaled.
+    used. A role's last lines, a share `test`, are for testing, the share `validation` before these
+    for validation. Windows lie within a role's text. Inputs x are uint8 (N, window): character
+    codes, which are also the class numbers, used unscaled.
     """
     names = [f"role {number}" for number in range(roles)]
     by_role = {name: _lines(number, lines) for number, name in enumerate(names)}

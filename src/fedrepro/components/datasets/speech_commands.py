@@ -134,6 +134,7 @@ def speech_commands(
     publisher's archive is split by the publisher's lists. An archive without lists (a mirror's
     subset) is split by speaker, 80/10/10, with a fixed seed, and reported as other data than the
     paper's. Inputs are float32 (mels, frames); the natural group of an example is its speaker.
+    `raw` is the folder of the downloaded file.
     """
     path = raw / FILE
     with unpack_archive("speech_commands", path, _wanted) as folder:

@@ -28,8 +28,9 @@ AT_ONCE = 2**16
 class Synthetic:
     """Generates FedProx's synthetic clients; examples depend on a client's number and `draw` alone.
 
-    alpha, beta: variances between clients, of models and inputs. kept: number of clients on disk. A
-    client has `least` examples plus exp(z), with z normal of mean log_mean, deviation log_sd.
+    alpha, beta: variances between clients, of models and inputs; iid: clients do not differ. kept:
+    number of clients on disk. draw: number of the random draw. A client has `least` examples plus
+    exp(z), with z normal of mean log_mean, deviation log_sd; a tenth is for testing.
     """
 
     alpha: float

@@ -30,7 +30,7 @@ BATCH = 256
 
 
 def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
-    """Return the shape of an image, channels first; raise FedreproError for examples of others."""
+    """Return the images' shape, channels first; raise FedreproError if examples are not images."""
     shape = images.shape if len(images.shape) == 3 else (1, *images.shape)
     if images.kind != "image" or len(shape) != 3:
         raise FedreproError(

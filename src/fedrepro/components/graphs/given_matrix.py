@@ -1,4 +1,4 @@
-"""Graphs whose mixing weights are written out by the user, in the configuration or in a file."""
+"""Graphs whose mixing weights the user gives, in the configuration (P2P, section 5) or a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ def matrix(
         Arg("for each node its weights of all nodes, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Return mixing weights (N, N) from the texts `rows`: row i has node i's weights of all nodes.
-
-    Source: P2P, section 5.
-    """
+    """Return mixing weights (N, N) from texts `rows`: row i has node i's weights of all nodes."""
     return [_row(text) for text in rows]
 
 

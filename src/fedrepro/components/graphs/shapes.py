@@ -1,5 +1,8 @@
 """Graphs of a shape: complete, ring, star, grid, and small world.
 
+N is the number of nodes, `clients`. By rule metropolis neighbours weigh 1 / (1 + n), n being the
+larger number of neighbours of the two, or without `self_loops` 1 / n; by uniform all weigh alike.
+
 D. J. Watts, S. H. Strogatz. Collective dynamics of 'small-world' networks. Nature, 1998.
 """
 

@@ -1,4 +1,4 @@
-"""Residual networks of 8 and 20 layers for images of about 32 × 32 pixels."""
+"""Residual networks of 8 and 20 layers, images of about 32 × 32; stage one has `width` channels."""
 
 from __future__ import annotations
 

@@ -148,8 +148,7 @@ def one_class(examples: TrainingLabels, rng: RngKey, *, clients: Clients = 10) -
     """Give client j only examples of class j modulo K, the number of classes.
 
     With more clients than classes, clients of one class share its examples evenly at random.
-    Source: RM, section 4: ten clients, "each client only has data points belonging to one of the
-    ten classes".
+    Source: RM, section 4: ten clients, each with "data points belonging to one of the ten classes".
     """
     require_examples(examples, clients)
     if clients < examples.classes:
@@ -173,8 +172,7 @@ def shards(
     """Sort examples by label, cut J · each equal shards, and give each client `each` at random.
 
     J is the number of clients. So most clients have at most `each` classes. Shards differ in size
-    by at most one example. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two
-    shards per client.
+    by at most one example. Source: FedAvg, section 3: 100 clients, two shards of 300 examples each.
     """
     require_examples(examples, clients)
     count = clients * each

@@ -1,8 +1,7 @@
 """Partitions by Dirichlet shares, drawn per class or per client, also by the papers' own code.
 
-Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala, S. Wang, G.
-Joshi, AISTATS 2024, by the authors' code), NIID-Bench (Q. Li et al., ICDE 2022), whose sampler
-DENSE and FedLPA use too.
+Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala et al.,
+AISTATS 2024, by its code), NIID-Bench (Q. Li et al., ICDE 2022); DENSE and FedLPA use its sampler.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def dirichlet(
 
     Draws that leave a client with fewer than `min_examples` are repeated. Source: PFNM, section 4,
     with alpha = 0.2. The paper mentions neither a least number of examples nor balance; the
-    authors' code repeats until every client has 10 examples, has alpha = 0.5 by default, and
-    balances.
+    authors' code repeats until every client has 10 examples, balances, and has alpha = 0.5.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)

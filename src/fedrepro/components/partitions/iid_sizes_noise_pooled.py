@@ -91,8 +91,7 @@ def quantity_skew(
 ) -> assignment.Assignment:
     """Give the J clients shares q ~ Dir_J(alpha) of all shuffled examples, so that sizes differ.
 
-    Draws that leave a client with fewer than `min_examples` are repeated. Source: NIID-Bench, with
-    its default alpha = 0.5.
+    Draws that leave a client under `min_examples` are repeated. Source: NIID-Bench, alpha = 0.5.
     """
     assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")

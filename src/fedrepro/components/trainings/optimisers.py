@@ -1,4 +1,9 @@
-"""Local training by Adam, AMSGrad and SGD. Defaults are from Table 1 of PFNM (MNIST)."""
+"""Local training by Adam, AMSGrad and SGD. Defaults are from Table 1 of PFNM (MNIST), and its code.
+
+Initial weights are normal with deviation weight_sd, biases are `bias`, unless `init` is fan_in or
+glorot. `l2` weighs half the squared norm in the loss. `augment` crop_flip crops and mirrors images.
+A client stops after `patience` epochs without a rise of its training accuracy (0: never).
+"""
 
 from __future__ import annotations
 
@@ -61,10 +66,7 @@ def adam(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Train by Adam, each client from its own random start weights unless `shared_init`.
-
-    Source: PFNM, supplement Table 1, and code.
-    """
+    """Train by Adam, each client from its own random start weights unless `shared_init`."""
     return Settings("adam", **locals())
 
 

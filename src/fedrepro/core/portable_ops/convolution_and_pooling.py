@@ -6,7 +6,8 @@ stretches of k · C numbers. So a convolution needs no unfolded copy.
 
 In `sparse_product`, the first factor is mostly zeros, which are left out: a chain of fused
 multiply-adds gives the same bits without them. `lay` adds a weighted sum of rows of a matrix to a
-tile, a block in registers; `lift` computes the gradients of rows and weights.
+tile, a block in registers; `lift` computes the gradients of rows and weights. Callers leave out the
+argument `code`.
 """
 
 from __future__ import annotations
@@ -242,8 +243,8 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
     """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
 
     Both are matrices (array, offset, row stride). The tile begins at image's offset; its `kind` is
-    1 to 10, vectors of one row, or 11 to 14, for 2 to 5 rows of one vector. For part[0] ≤ m <
-    part[1], the row at offset which[m] is added, times amounts[m].
+    1 to 10 for one row of as many vectors, or 11 to 14 for 2 to 5 rows of one vector. For part[0] ≤
+    m < part[1], the row at offset which[m] is added, times amounts[m].
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)

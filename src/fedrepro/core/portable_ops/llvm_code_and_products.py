@@ -113,9 +113,9 @@ class Code(NamedTuple):
 def written(write: Function, result: Any = types.void) -> Any:
     """Make a function that compiled code can call, from `write`, which writes its LLVM code.
 
-    write(code, *arguments) gets a `Code` and an LLVM value for each argument. It returns the LLVM
-    value of the result, if any. `result` is the Numba type of the result, by default none; if it is
-    None, the result has the number type of the first argument.
+    write(code, *arguments) gets a `Code`, which callers leave out, and an LLVM value for each
+    argument. It returns the LLVM value of the result, if any. `result` is the Numba type of the
+    result, by default none; if it is None, the result has the number type of the first argument.
     """
 
     def typed(typing: Any, *kinds: Any) -> Any:

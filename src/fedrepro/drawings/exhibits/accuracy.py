@@ -28,6 +28,7 @@ class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
     The two panels are side by side. With several scenarios, such as data sets, each has a column.
+    sides: margins in inches. shows_pairs: whether methods may have fewer trials than others.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -228,7 +229,8 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 class AccuracyAndBytes(Figured):
     """A figure of test accuracy against rounds (left) and bytes sent by clients and server (right).
 
-    A method without rounds is a level line on the left and a point on the right.
+    A method without rounds is a level line on the left and a point on the right. by_rounds:
+    whether it needs csv rows after single rounds. of_rounds: metrics of cost in these rows.
     """
 
     by_rounds: ClassVar[bool] = True
@@ -319,8 +321,8 @@ def size_title(exhibit: Exhibit) -> str:
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return {method's label: (parameter values, line of test accuracy against model size)}.
 
-    `numbers` are csv rows of one panel. The values, one for each point of the line, are of the
-    first parameter in the method's `show`; the list is empty without one.
+    `numbers` are csv rows of one panel. The list has the value at each point of the line of the
+    parameter that is varied along it; it is empty for a method with a single point.
     """
     rows, keys = final(numbers), ["method", "setting"]
     sizes = select_series(rows, exhibit.settings.size, "").set_index(keys)["mean"]

@@ -361,8 +361,8 @@ class HeatMaps(layout.Figured):
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
     """Return a heat map for each pair of parameters that vary, and the csv rows of their method.
 
-    The method is the one of `exhibit` with parameters in `show`. In a map, other varied parameters
-    have their default or, if that was not run, a middle value.
+    The method is the one of `exhibit` that has a number for each value of its own parameters. In a
+    map, other varied parameters have their default or, if that was not run, a middle value.
     """
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = checks.final(numbers)

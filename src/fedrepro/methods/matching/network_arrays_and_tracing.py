@@ -158,7 +158,7 @@ class Traced:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Return a converter of a model's tensors to arrays; raise if units cannot be permuted."""
+    """Return a converter of a model's tensors; raise FedreproError if units cannot be permuted."""
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         return traced(network, model.name)

@@ -77,10 +77,10 @@ class Bounds(Strict):
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    Subclasses compute the number, such as a difference. where: {column: values}, to which points
-    are restricted. points: whether every point (combination of swept parameters), some, most, or
-    their mean must keep the bounds. ragged: whether a method may have no number at some points.
-    shows: a name, under which the claims file lists the bounds; "" if the check has its own.
+    Subclasses compute the number, such as a difference. where: {column: values, range, "first" or
+    "last"}, to which points (combinations of swept parameters) are restricted. points: whether
+    every point, some, most, or their mean must keep the bounds. ragged: whether a method may have
+    no number at some points. shows: a name, under which the claims file lists the bounds, or "".
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -259,7 +259,7 @@ def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[
 
 
 class Change(Form):
-    """A check on a number's change along column `along`: its `end` value less its `start` value."""
+    """A check on change along column `along`: `end` (last or best) less `start` (first or best)."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -329,7 +329,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round with method `of` at most `within` below `reach`'s final value."""
+    """A check on the first round with `of` at most `within` below method `reach`'s final value."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

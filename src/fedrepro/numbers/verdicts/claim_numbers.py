@@ -88,7 +88,7 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """Return final values of `method` by `metric` on `split` whose columns satisfy `where`."""
+        """Return final values of `method` by `metric` on `split`; `where` restricts columns."""
         cells = (cell for done, cell in self._measured(method, metric, split) if done is None)
         return filter_cells(list(cells), where)
 
@@ -105,7 +105,7 @@ Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list[Cell]:
-    """Return those of `cells` whose columns satisfy `where`, or that lack these columns."""
+    """Return those of `cells` that fit `where`, {column: allowed values}, or lack these columns."""
     kept = list(cells)
     for key, wanted in where.items():
         values = {cell.place[key] for cell in kept if key in cell.place}

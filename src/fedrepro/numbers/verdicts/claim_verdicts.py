@@ -5,7 +5,8 @@ passes too, and more points do not make this likelier. Other findings pick the b
 points: that one breaks bounds, or that some or most keep them. There each point is tested at a
 confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
 claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
-of less than its size, neither confirm nor refute: a check is judged by its other figures.
+of less than its size, neither confirm nor refute: a check is judged by its other figures. Verdicts
+are holds, refuted, undecided, depends (on a claim's meaning), incomplete, not run, stand-in only.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ class Rules(Strict):
 class Claim(Strict):
     """A sentence of a paper (`says`, in our words), and the checks that decide whether it holds.
 
-    reason: why checks have these bounds. fixed: if they were set before or after results. label:
-    "exact" for a count, "identity" for what follows from how the method is defined, "ours" for a
-    sentence that names no outcome. readings: {meaning: its checks}. untested: why it has no checks.
+    place: where it is in the paper. reason: why checks have these bounds. fixed: if they were set
+    before or after results. label: "exact" for a count, "identity" for what follows from how the
+    method is defined, "ours" for a sentence that names no outcome. readings: {meaning: its checks},
+    if it has several. untested: why it has no checks.
     """
 
     id: str
@@ -181,7 +183,8 @@ def judge_all(
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
     Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `stand_ins` names figures on other data, or of less than the paper's size.
+    how many there are. `numbers` has those of each figure by its name. `stand_ins` names figures on
+    other data, or of less than the paper's size.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -234,7 +237,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its numbers `statements`; any of `ways` numbers could refute its claim."""
+    """Judge a check by its numbers `statements`; `ways` is how many could each refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -267,7 +270,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] is within all bounds; if least > most, whether part of it is."""
+    """Return whether `least` keeps the lower bounds of `check`, and `most` the upper ones."""
     bounds = check.bounds.items()
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -301,7 +304,10 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge claims in file `published` by `exhibits` (paper/name) in `reports`: a row per check."""
+    """Judge claims in file `published` by figures and tables; return a row per check.
+
+    `exhibits` are their keys (paper/name), and `reports` is their folder, such as reports/quick.
+    """
     file = load_claims(published)
     numbers: dict[str, Numbers] = {}
     other: dict[str, str] = {}

@@ -3,7 +3,8 @@
 docs/claims.md has the rules. Our sd widens the tolerance by no more than the printed sd would, and
 not at all if none is printed: more scatter must not make a method easier to reproduce. A row may
 say why it is counted separately, and which figure varies a parameter that the paper does not give;
-until that figure is computed, the number is not judged.
+until that figure is computed, the number is not judged. A plan has all figures and tables at one
+scale: tiny, quick or paper.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PrintedValue:
     cell: {column: value} to locate the number. where: file and line, for errors. apart: why it is
     not counted with other values, as "calibrated: reason", or "". set_up: "figure, column=value:
     reason" if the paper omits a parameter: the figure that varies it, and where our number is
-    in it. source: where it was read, as "paper's text", or "".
+    in it. source: where it was read, as "paper's text", or "". tolerance: None for the usual one.
     """
 
     exhibit: str
@@ -366,7 +367,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, paper: str) -> None:
-    """Raise for a mistake in a paper's printed values or, at scale "paper", an unknown method."""
+    """Raise FedreproError for a mistake in printed values or, at scale "paper", unknown methods."""
     exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
     values = read_published(published_file(paper))
     if plan.scale == "paper" and exhibits:

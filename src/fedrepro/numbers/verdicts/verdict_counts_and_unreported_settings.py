@@ -2,6 +2,7 @@
 
 Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
 hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
+Column `apart` says why; `set_up` names a figure that varies a parameter that the paper omits.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Tables whose names begin with "1-" are parts of arena/1, the most decisive first
 by itself. Tables of arena/2 are made from them, and equal runs are shared. The table `rounds` has
 the data, partition and model of one part. docs/leaderboard.md says what is measured, how to read
 it, and every difference. arena/2 takes about 34 core-hours, 28 after arena/1; `rounds-2` takes 8.
+`Entry` (a method or scenario) and `ExhibitData` (a table) are dicts with keys of the configuration.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from fedrepro.numbers.verdicts.claim_numbers import Cell, Exhibits, Statement, j
 class Gain(Form):
     """A check of a claim: what method `of` gains over method `over`, less the best rival's gain.
 
-    `than` maps each rival to the method over which it gains, as {"Averaged tuned": "Averaged"}.
+    `than` maps each rival to the method over which it gains, as {"Averaged tuned": "Averaged"}. A
+    gain is a difference of `metric`, by default accuracy, in one trial at equal parameters.
     """
 
     form: Literal["gain"]

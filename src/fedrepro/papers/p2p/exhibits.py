@@ -1,6 +1,7 @@
 """The figures and tables of the paper, experiments on its hyper-parameters, and larger graphs.
 
-findings.md gives the reason for every number that the paper does not give.
+findings.md gives the reason for every number that the paper does not give. Scenarios, panels and
+methods are dicts; `others` and `parameters` are further keys of theirs.
 """
 
 from __future__ import annotations

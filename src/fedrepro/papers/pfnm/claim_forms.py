@@ -1,4 +1,8 @@
-"""Checks that claims of PFNM alone need: on sizes, effects of parameters, and correlations."""
+"""Checks that claims of PFNM alone need: on sizes, effects of parameters, and correlations.
+
+Columns of results are parameters that a figure sweeps, such as clients. Means are over trials, and
+a spread is the largest difference between them.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,8 @@ class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
     Sizes (`metric`) of method `of` are compared over values of the column `over`. A size is nearly
-    best if the mean training accuracy is within `within` of the best. The divisor is the size of
-    method `to`, in the exhibit `to_exhibit` if one is given.
+    best if its mean training accuracy is below the best by at most `within`, a difference. The
+    divisor is the size of method `to`, in the figure or table `to_exhibit` if one is given.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -67,7 +71,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim: how much more means vary with column `over` than with any of `than`."""
+    """A check of a claim: the spread of means over column `over`, less the largest over `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -95,7 +99,10 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """A check of a claim: correlation of two methods' means over scenarios and swept parameters."""
+    """A check of a claim: correlation of methods' means, `of` and `with_method`, over all points.
+
+    A point is a combination of scenario and swept parameters.
+    """
 
     compared = ("with_method",)
     form: Literal["correlation"]

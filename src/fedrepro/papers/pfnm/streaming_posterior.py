@@ -47,7 +47,7 @@ class Posterior:
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """Return the prior by `variances`, a posterior without units, for networks like `networks`."""
+    """Return the posterior before data: the prior by `variances`, no units, sizes as `networks`."""
     precision = np.full(len(networks[0][-1]), 1.0 / variances.sigma02)
     layers = []
     for towards in [0] * (hidden_layers(networks[0]) - 1) + [len(precision)]:  # classes
@@ -125,8 +125,8 @@ def start_of(
 ) -> UnitArrays:
     """Return the weights from which `client` trains in its next step: global units plus noise.
 
-    A hidden layer has first global units drawn at random, then at least `fresh` at the prior's
-    mean. Normal noise (`noise_sd`) is on all but the output bias. Source: PFNM, supplement 4.2.
+    Hidden layers of `widths` have first global units drawn at random, then at least `fresh` at the
+    prior's mean. Normal noise (`noise_sd`) is on all but the output bias. Source: supplement 4.2.
     """
     network = posterior.network
     chosen = [

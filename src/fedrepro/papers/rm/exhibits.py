@@ -1,7 +1,8 @@
 """The tables, the figure and the two ablations of the paper, and further experiments.
 
 The paper gives ten clients, batches of 64 and three trials; findings.md gives the reason for every
-other number. C is the share of clients that take part in a round.
+other number. C is the share of clients that take part in a round. `Entry`, `ExhibitData` and
+`Cases` (scenarios by name) are dicts with keys of the configuration.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
 
 
 def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return {scale: keys} for generated images; scenarios `one_class` have 100 for validation."""
+    """Return {"quick": keys, "tiny": keys}, small runs; 100 validation examples in `one_class`."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}

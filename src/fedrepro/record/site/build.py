@@ -49,8 +49,8 @@ GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?"
 def build(reports: Reports, folder: Path, out: Path) -> int:
     """Write the website of results to `out`, and return its number of pages.
 
-    `folder` has the files of `reports`. The docs of the working folder become pages too. A website
-    of fedrepro in `out` is replaced; other files, and warnings of Sphinx, raise FedreproError.
+    `read_reports` made `reports` from `folder`. The docs of the working folder become pages too. A
+    website of fedrepro in `out` is replaced; other files or warnings of Sphinx raise FedreproError.
     """
     _require_own(out)
     if missing := [name for name in NEEDED if not find_spec(name)]:

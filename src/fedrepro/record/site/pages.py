@@ -1,6 +1,7 @@
 """Write the pages: home, papers and their numbers, methods, and how to compute them again.
 
-Templates are markdown with parts of html, in which every text is escaped.
+Templates are markdown with parts of html, in which every text is escaped. `Reports` are all papers
+of the website, each with its figures and tables (`ExhibitView`), from `report_data.py`.
 """
 
 from __future__ import annotations

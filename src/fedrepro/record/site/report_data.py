@@ -144,7 +144,7 @@ class Reports:
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`."""
+    """Read figures, tables (`keys`: paper/name) and claims at a `scale` (tiny, …) from `folder`."""
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
         files, name = open_exhibit(folder, key, scale), key.partition("/")[2]

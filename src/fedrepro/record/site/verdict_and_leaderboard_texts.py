@@ -1,6 +1,8 @@
 """Prepare verdicts (words, signs, colours, counts, numbers) and leaderboards for web pages.
 
-The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
+A verdict says how our results compare with a paper's printed value or claim, as "reproduced". Rows
+are of a printed.csv or claims.csv, {column: text}. The colours of Okabe and Ito are distinct for
+people with any colour vision; the sign needs none.
 """
 
 from __future__ import annotations

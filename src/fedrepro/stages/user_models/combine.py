@@ -176,7 +176,7 @@ def entries(
 ) -> Iterator[tuple[dict[str, Any], MethodOutput]]:
     """Yield a row and the models of each one-shot method and control, measured on `examples`.
 
-    A row has accuracies, costs, `seconds` of all values tried, and `not_applied`, why it failed.
+    A row has accuracies, costs, `seconds` of all values tried, and `not_applied`: why not, or "".
     """
     for name, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":

@@ -1,6 +1,7 @@
 """Rules that methods of each kind must keep, checked by running them on a small federation.
 
-Tests check the package's methods; `fedrepro check-method` a user's, on digits, in seconds.
+Tests check the package's methods; `fedrepro check-method` a user's, on digits, in seconds. A
+rule is a function, such as `combines`, that raises FedreproError if a method breaks it.
 """
 
 from __future__ import annotations

@@ -124,10 +124,10 @@ def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
 
 
 def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
-    """Read label counts, int64 (J, K), from a csv with a header.
+    """Read label counts, int64 (clients, classes), from a csv with a header.
 
     The first column, `client`, names the models' `files`. Each other column is of a class; if there
-    is only one, it counts examples of all classes, and the result is (J, 1).
+    is only one, it counts examples of all classes, and the result is (clients, 1).
     """
     require_file(path)
     head, lines = csv_lines(path)

@@ -60,7 +60,8 @@ def gradients_at(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute clients' gradients (n, *shape) of mean losses at `weights`, and these losses (n,).
 
-    `weights` (1, *shape) are shared; all rows[j] are equally long. NaN where a loss is not finite.
+    `weights` (1, *shape) are shared. rows[j] are client j's row numbers, equally many for each
+    client, or FedreproError is raised. NaN where a loss is not finite.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -187,7 +188,7 @@ class CostCounter:
         self.spent += ClientCost(Traffic(len(answers), len(answers), up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """Record losses (n,) of the clients `members`; count models that are not `finite`."""
+        """Record losses (n,) of trainings at clients `members`; count models not `finite` (n,)."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole

@@ -1,4 +1,7 @@
-"""The clients of one trial as a server or neighbours see them: data stay, weights are sent."""
+"""The clients of one trial as a server or neighbours see them: data stay, weights are sent.
+
+Clients count from 0; `chosen` are indices of those that are asked, by default all.
+"""
 
 from __future__ import annotations
 
@@ -153,9 +156,9 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        `start` are tensors (1, *shape). `how` has `epochs` and, if wanted, `chosen` clients, `lr`,
-        `steps` (minibatches), loss `terms` and their `private` tensors. Models that are not finite
-        are left out, and the result has the sum of the others' weights.
+        `start`, `rng` and needs are as in `train`. `how` has `epochs` and, if wanted, `chosen`
+        clients, `lr`, `steps` (minibatches), loss `terms` and their `private` tensors. Models that
+        are not finite are left out, and the result has the sum of the others' weights.
         """
         return self._fitted(train_and_average, start, rng, weights=weights, **how)
 
@@ -195,10 +198,11 @@ class Clients:
 
         The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
         ReLU; `hidden` are units of new hidden layers, below the new output layer. `how` (epochs,
-        lr, patience) replaces settings, and `weight_sd`, if given, is the deviation of normal
-        initial weights; images are not augmented, `patience` is 0 by default. A method must declare
-        the need "rounds" or "client_training". Clients get the body and send new layers, weight0
-        and so on: float32 (J, *shape), NaN where diverged. Source: GEMS, section 3.2, step 4.
+        lr, patience) replaces settings, `rng` is the round's key, and `weight_sd`, if given, is the
+        standard deviation of normal initial weights; images are not augmented, `patience` is 0 by
+        default. A method must declare the need "rounds" or "client_training". Clients get the body
+        and send new layers, weight0 and so on: float32 (J, *shape), NaN where diverged. Source:
+        GEMS (N. Guha, V. Smith, 2018), section 3.2, step 4.
         """
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
@@ -335,7 +339,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights by keys `places`, equal if `shared_init`: float32 (models, *shape)."""
+    """Draw initial weights by keys `places`, equal if settings.shared_init: float32 (n, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     how = settings.weight_sd, settings.bias, settings.init
@@ -375,7 +379,7 @@ class GraphNodes(Clients):
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return messages and bytes if each node sends `numbers` floats, by default one model."""
+        """Return messages and bytes if each edge carries `numbers` floats, by default one model."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 

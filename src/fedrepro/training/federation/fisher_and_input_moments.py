@@ -2,7 +2,8 @@
 
 a is the input of a layer, with a 1 behind it if there is a bias, and g the gradient of a log
 probability by the layer's output before its non-linearity. A convolution has such a pair at each of
-the L positions of its kernel. Matrices have rows as in `networks.layer_matrices`.
+the L positions of its kernel. Matrices have rows as in `networks.layer_matrices`. A layer's key is
+its weight's name.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Return {layer: sum over examples, mean over positions, of a aᵀ (D, D), a: its inputs}."""
+        """Sum a aᵀ (D, D) over examples, mean over positions, by number of each layer `wanted`."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}

@@ -20,7 +20,7 @@ TOGETHER = 500  # examples whose mean and variance a layer normalises by
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
-    """Average clients' buffers by `share` (J,); counters take the maximum: float32 (1, *shape)."""
+    """Average J clients' buffers in `tensors` by `share` (J,); counters by maximum: (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:

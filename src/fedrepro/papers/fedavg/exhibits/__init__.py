@@ -2,6 +2,7 @@
 
 A run ends after 1.5 times the printed number of rounds (the larger number if two tables print one
 run), or when test accuracy reaches the target. `…-rest` has the cells of a table that cost most.
+An `Entry` (method or scenario) is a dict with keys of the configuration.
 """
 
 from __future__ import annotations

@@ -78,13 +78,13 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 
 
 def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any) -> Entry:
-    """Return FedAvg to accuracy `target`; `rounds` is {share C of clients: most rounds to run}."""
+    """Return FedAvg to accuracy `target`, rates `lr`; `rounds` is {share C: most rounds to run}."""
     parameters["settings"] = [{"fraction": c, "rounds": last} for c, last in rounds.items()]
     return fedavg_until(target, "FedAvg", training={"lr": lr}, show=["fraction"], **parameters)
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` that train at each of THREE_RATES to the end, before one is selected."""
+    """Return `methods` that run to the end at each of THREE_RATES; then one rate is selected."""
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods

@@ -2,7 +2,7 @@
 
 From the same runs, figure-3 and figure-4 show all three data sets, and in-all the six scenarios of
 tables 1 and 2. Table 10 of the paper repeats its table 3. Its figure 5, which counts examples of
-each class, is left out.
+each class, is left out. A method is a dict of its configuration's keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BY_IMAGES = exhibit(
 
 
 def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
-    """Return methods: `gems`, average, local models; `end` ends labels, `changes` are more keys."""
+    """Return `gems`, average and local models, with `end` after each label and keys `changes`."""
     return [with_changes(one, one["label"] + end, **changes) for one in (gems, t.AVERAGED, t.LOCAL)]
 
 
@@ -199,7 +199,7 @@ BY_EXAMPLES = exhibit(
 
 
 def both_rates(layers: str = "all", **changes: Any) -> Entry:
-    """Return fine-tuning of `layers` (all or last) at two learning rates, with keys `changes`."""
+    """Return keys for fine-tuning `layers` (all or last) at two learning rates, plus `changes`."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return {"tune": tune, "show": ["lr"]}
 

@@ -2,7 +2,8 @@
 
 Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3 and appendix A. Where the
 text leaves a choice, it is made as in the authors' code, with two exceptions: a radius is the
-largest that passed the test, and units whose balls meet in pairs only are not merged.
+largest that passed the test, and units whose balls meet in pairs only are not merged. `point` takes
+the last point of a descent, or the deepest in all spaces; `as_published` repeats the code's errors.
 """
 
 from __future__ import annotations

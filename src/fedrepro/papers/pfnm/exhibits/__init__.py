@@ -1,4 +1,4 @@
-"""Every figure of the paper, and experiments beyond it."""
+"""Every figure of the paper, and experiments beyond it; a method is a dict of its config keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """Return PFNM and rivals; methods with a size to set try each number of hidden `units`."""
+    """Return PFNM and rivals; if size can be set, each of `units` per hidden layer is tried."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

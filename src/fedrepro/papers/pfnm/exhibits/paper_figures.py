@@ -1,4 +1,4 @@
-"""Figures of the paper and of its supplement; first, the configuration that all figures share."""
+"""Figures of the paper and its supplement: each, like its methods, a dict of configuration keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clients(*numbers: int) -> dict[str, list[Any]]:
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return a sweep over numbers of hidden `layers`, each of 50 units, at `number` clients."""
+    """Return {parameter: values} to sweep: hidden `layers`, of 50 units each; `number` clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -84,8 +84,8 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 def add_panels(part: str, last_sentence: str = "", **changes: Any) -> None:
     """Add to `exhibits` panels b to d of figure `part`, such as figure-2, made from its panel a.
 
-    Panels b and d have Dirichlet class shares, c and d colour pictures and `changes`. Captions say
-    so, and end with `last_sentence`.
+    Panels b and d have Dirichlet class shares, c and d colour pictures and the keys `changes`.
+    Captions say so, and end with `last_sentence`.
     """
     a, figure = exhibits[f"{part}a"], part.removeprefix("s-").replace("-", " ")
     of = " of the supplement" if part.startswith("s-") else ""
@@ -197,7 +197,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD of one minibatch a round, with keys `rounds`, and one-shot methods."""
+    """Return one-shot methods, and downpour SGD of a minibatch a round by keys such as `rounds`."""
     by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),

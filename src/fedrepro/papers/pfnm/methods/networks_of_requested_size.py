@@ -1,4 +1,8 @@
-"""Global networks of a given size: by PFNM with sigma2 solved for it, and by controls."""
+"""Global networks of a given size: by PFNM with sigma2 solved for it, and by controls.
+
+Each hidden layer gets `units` units, or by default as many as a client has. With `class_weights`, a
+client's weights to a class count by its share of the class's examples, else equally.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,10 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network of `size` hidden units at the smallest sigma2 found, or None if none is."""
+    """Find a network of `size` hidden units at the smallest sigma2 found, or None if none is.
+
+    at(sigma2, order) returns PFNM's number of hidden units and network; `order` is of the clients.
+    """
     low, high = _ends(at, size)
     if high > MOST:
         return None
@@ -172,8 +179,7 @@ def whole_clients(
 
     L is a client's hidden width. The network's logits are the mean of the m clients' logits, or
     with class weights sum_j f_jk (logit k of client j), where f_jk is client j's share of the m
-    clients' examples of class k. Returns None if `units` is not a multiple of L, or clients are too
-    few.
+    clients' examples of class k. Returns None if m is not whole, or above the number of clients.
     """
     order = rng.stream("whole-clients").permutation(clients.clients)
     return _beside(clients, info, order, units, class_weights)

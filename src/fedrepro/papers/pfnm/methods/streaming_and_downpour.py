@@ -248,8 +248,7 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
 class WeightedEnsembleStreaming(_StreamingEnsemble):
     """Ensemble of clients' networks, which train as data arrive, by weighted class probabilities.
 
-    A network's weight for a class is its share of the class's examples seen so far. Source: PFNM,
-    supplement 4.2 (streaming).
+    Weights are shares of a class's examples seen so far. Source: PFNM, supplement 4.2 (streaming).
     """
 
     weighted = True
@@ -267,9 +266,8 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
 class DownpourStreaming(DownpourSgd):
     """Downpour SGD on data that arrive in steps: the master's weights are kept from step to step.
 
-    The method is evaluated after each step, which has several rounds of communication. The paper
-    does not say how many; 10 rounds of one epoch are as in its experiment without a stream. Source:
-    PFNM, supplement 4.2 (streaming).
+    The method is evaluated after each step of several rounds. The paper does not say how many; 10
+    of one epoch are as in its experiment without a stream. Source: PFNM, supplement 4.2.
     """
 
     def __init__(
