@@ -65,9 +65,10 @@ def jobs(
 
     from fedrepro.cli import preload_server
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job, Scenario
-    from fedrepro.stages import aggregate, data, train
+    from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
+    from fedrepro.stages import aggregate, data
     from fedrepro.stages import federate_and_peer as federate
+    from fedrepro.stages import train_local_models as train
 
     for name in preload_server.MODULES:
         importlib.import_module(name)

@@ -82,8 +82,9 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job, Scenario
-    from fedrepro.stages import aggregate, data, train
+    from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
+    from fedrepro.stages import aggregate, data
+    from fedrepro.stages import train_local_models as train
 
     torch.set_num_threads(1)
     assert scipy.optimize  # loaded before the clock starts
@@ -121,7 +122,7 @@ def match_block(models: Path, home: Path, block: int) -> None:
     from fedrepro.core.checkpoint_and_model_files import read_models
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import RngKey
-    from fedrepro.data.partitions_and_populations import read_partition
+    from fedrepro.data.partitions_populations_and_holdouts import read_partition
     from fedrepro.data.prepared import load_prepared
 
     prepared = load_prepared(home / "data")

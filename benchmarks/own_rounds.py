@@ -23,10 +23,10 @@ from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import train_and_average
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 MATCHING = RepresentationMatching(1.0, "mean")

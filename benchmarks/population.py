@@ -113,7 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Job, Scenario
+    from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
     from fedrepro.stages import data
     from fedrepro.stages import federate_and_peer as federate
     from fedrepro.stages.trial_rounds import Checkpointer

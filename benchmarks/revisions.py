@@ -34,10 +34,11 @@ NAMES = {
     "clients": "training.federation.clients",
     "engine": "training.engine",
     "trainer": "training.compiled_trainer",  # imported by the engine when it trains
-    "examples": "training.examples",
-    "minibatches": "training.minibatches",
-    "settings": "training.training_settings",
+    "examples": "training.stored_and_generated_examples",
+    "minibatches": "training.minibatches_and_augmentation",
+    "settings": "training.training_settings_and_procedures",
 }
+BEFORE = {"examples": "examples", "minibatches": "minibatches", "settings": "training_settings"}
 SLACK = 1.05
 Work = Callable[[], object]
 
@@ -47,7 +48,11 @@ def works_of(checkout: Path, names: Sequence[str]) -> dict[str, Work]:
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedrepro"]:
         del sys.modules[name]
     sys.path.insert(0, str(checkout / "src"))
-    found = {key: importlib.import_module(f"fedrepro.{name}") for key, name in NAMES.items()}
+    names_there = dict(NAMES)
+    for key, name in BEFORE.items():  # of earlier revisions
+        if (checkout / f"src/fedrepro/training/{name}.py").exists():
+            names_there[key] = f"training.{name}"
+    found = {key: importlib.import_module(f"fedrepro.{name}") for key, name in names_there.items()}
     return {name: WORKS[name](SimpleNamespace(**found)) for name in names}
 
 

@@ -35,7 +35,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from fedrepro.core.portable_ops.llvm_code_and_products import WIDE, multiplier, product  # noqa: E402
+from fedrepro.core.portable_ops.compiled_functions_and_products import WIDE, multiplier, product  # noqa: E402
 from fedrepro.core.portable_ops.padding_and_alignment import aligned  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
@@ -43,8 +43,8 @@ from fedrepro.networks.layers import Convolution2d  # noqa: E402
 from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
 from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
-from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches_and_augmentation import Task  # noqa: E402
+from fedrepro.training.stored_and_generated_examples import Examples  # noqa: E402
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks

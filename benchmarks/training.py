@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
-from fedrepro.data.partitions_and_populations import read_partition  # noqa: E402
+from fedrepro.data.partitions_populations_and_holdouts import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.stages.trial_data import examples_of  # noqa: E402

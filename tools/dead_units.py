@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.checkpoint_and_model_files import read_models
-from fedrepro.data.partitions_and_populations import read_partition
+from fedrepro.data.partitions_populations_and_holdouts import read_partition
 
 PARTITIONS = {"homogeneous": "homogeneous", "heterogeneous": "dirichlet"}
 CLIENTS, TRIALS = (5, 10, 25), 10

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
-    "results": "fedrepro.numbers.results_and_comparisons",
+    "results": "fedrepro.numbers.method_results_and_differences",
     "run": "fedrepro.stages.run_figures_or_methods",
     "start": "fedrepro.stages.snakemake_in_folder",
 }

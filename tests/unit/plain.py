@@ -9,11 +9,12 @@ import torch
 from torch.nn import functional
 
 from fedrepro.core.rng import RngKey
-from fedrepro.training import autograd_trainer, engine
-from fedrepro.training.autograd_trainer import ModelNoise
-from fedrepro.training.examples import Examples
+from fedrepro.training import autograd_trainer_and_noise as autograd_trainer
+from fedrepro.training import engine
+from fedrepro.training.autograd_trainer_and_noise import ModelNoise
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, normal_pairs
+from fedrepro.training.stored_and_generated_examples import Examples
 
 
 def clients_of(sizes, numbers, classes, dtype=torch.float32):

@@ -18,8 +18,8 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.numbers.exhibit_files import write_files
 from fedrepro.numbers.tables_and_selection import read_metrics
 from fedrepro.planning.config_files import Config, load_exhibits
-from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan, Run
+from fedrepro.planning.scenarios_runs_and_jobs import folders_of
 from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
 from fedrepro.numbers.verdicts.claim_check_kinds import Bounds
 from fedrepro.numbers.verdicts.claim_numbers import contrasts
 from fedrepro.numbers.verdicts.claim_verdicts import AGAIN, CONFIDENCE, Rules, decide, keeps
-from fedrepro.numbers.verdicts.printed_verdicts import (
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
     DIFFERENT,
     FEW,
     ONE,

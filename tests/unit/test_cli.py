@@ -87,7 +87,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
 
 
 @pytest.mark.parametrize(
-    "place", ["cli.app_plan_check_bench_site.run_command", "core.registry.components"]
+    "place", ["cli.app_and_general_commands.run_command", "core.registry.components"]
 )
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
@@ -104,7 +104,7 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
     def broken(_words):
         raise ZeroDivisionError("of\nsomething")
 
-    monkeypatch.setattr("fedrepro.cli.app_plan_check_bench_site.run_command", broken)
+    monkeypatch.setattr("fedrepro.cli.app_and_general_commands.run_command", broken)
     assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")

@@ -21,7 +21,6 @@ from fedrepro.networks.network import split as split_network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.client_queries_and_costs import (
     evaluated,
     gradients_at,
@@ -30,6 +29,7 @@ from fedrepro.training.federation.client_queries_and_costs import (
 )
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mistaken, require_printed
 from fedrepro.planning.config_files import (
     Config,
     ExhibitFile,

@@ -17,14 +17,14 @@ from fedrepro.cli.job import compute
 from fedrepro.core.checkpoint_and_model_files import load_state, read_models
 from fedrepro.core.checksummed_files import forget
 from fedrepro.core.errors import FedreproError
-from fedrepro.data.partitions_and_populations import read_partition
+from fedrepro.data.partitions_populations_and_holdouts import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.run_times import spent_by_stage
 from fedrepro.numbers.tables_and_selection import read_metrics
 from fedrepro.planning.config_files import Config, load_exhibits
-from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import folders_of
 from fedrepro.record.compare import compare
 from fedrepro.record.record_entries_and_leaderboards import RECORD, record
 from fedrepro.record.site.report_data import claims_of

@@ -14,8 +14,8 @@ import torch
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.job_log_and_gpu_lock import claim, device_of, visible
-from fedrepro.training.autograd_trainer import activations, block_size
+from fedrepro.stages.job_log_results_gpu_lock import claim, device_of, visible
+from fedrepro.training.autograd_trainer_and_noise import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Entropy
@@ -24,7 +24,7 @@ from fedrepro.training.training_settings_and_procedures import Procedure, settin
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedrepro.stages.job_log_and_gpu_lock import claim
+from fedrepro.stages.job_log_results_gpu_lock import claim
 print(claim(sys.argv[2:], Path(sys.argv[1])), flush=True)
 time.sleep(float(60))
 """
@@ -35,7 +35,7 @@ def unclaimed(monkeypatch):
     """Let this process forget its claim, now and when it is called."""
 
     def forget():
-        monkeypatch.setattr("fedrepro.stages.job_log_and_gpu_lock._claimed", {})
+        monkeypatch.setattr("fedrepro.stages.job_log_results_gpu_lock._claimed", {})
 
     forget()
     return forget
@@ -89,7 +89,7 @@ def test_a_share_that_is_no_number_is_refused(words, tmp_path, monkeypatch):
 
 def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, unclaimed):
     monkeypatch.setattr(
-        "fedrepro.stages.job_log_and_gpu_lock.tempfile.gettempdir", lambda: str(tmp_path)
+        "fedrepro.stages.job_log_results_gpu_lock.tempfile.gettempdir", lambda: str(tmp_path)
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -25,10 +25,10 @@ from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.raw_files import raw_files
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.verdicts.printed_verdicts import read_published, require_cells
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published, require_cells
 from fedrepro.planning.config_files import Config, ExhibitFile, table_names
-from fedrepro.planning.jobs import public_data_of
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import public_data_of
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 
 ROOT = Path(__file__).parents[2]

@@ -24,10 +24,10 @@ from fedrepro.networks.predict import network_of
 from fedrepro.training import compiled_trainer
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train_and_average
-from fedrepro.training.examples import Examples
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, schedule
+from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]

@@ -16,7 +16,7 @@ from problems import problem, unwell
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.fedavg_fedprox_fedadam import sample_clients
+from fedrepro.methods.fedavg_variants_and_base_classes import sample_clients
 from fedrepro.methods.fednova_scaffold_feddyn import effective_steps
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.minibatches_and_augmentation import Task

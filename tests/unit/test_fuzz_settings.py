@@ -22,7 +22,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from synthetic import draw, workplace
 
-from fedrepro.cli.app_plan_check_bench_site import app
+from fedrepro.cli.app_and_general_commands import app
 from fedrepro.cli.main import FAULT, main
 from fedrepro.core.registry import KINDS, parse_token
 from fedrepro.drawings import lines_and_layout as draw_module

@@ -55,7 +55,7 @@ def test_recorded_tables_have_the_methods_points_and_trials_of_their_configurati
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_stay(command: str):
-    from fedrepro.cli.app_plan_check_bench_site import app
+    from fedrepro.cli.app_and_general_commands import app
 
     found = typer.main.get_command(app)
     for word in command.split():

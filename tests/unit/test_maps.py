@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from partitioned import spec_of
 
-from fedrepro.cli.list_data_and_draw_partitions import draw_partition, drawn_partition
+from fedrepro.cli.data_and_draw_commands import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partitions_and_populations import (
+from fedrepro.data.partitions_populations_and_holdouts import (
     build_partition,
     read_partition,
     write_partition,

@@ -31,7 +31,7 @@ from fedrepro.methods.task_vectors import ties_merge
 from fedrepro.networks.predict import gated_logits, network_of, probabilities
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import _sent
-from fedrepro.training.examples import Examples
+from fedrepro.training.stored_and_generated_examples import Examples
 
 IN, OUT, CLIENTS = 5, 4, 3
 SEEDS = st.integers(0, 10_000)

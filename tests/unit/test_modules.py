@@ -24,7 +24,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.user_models import method_contract as held
-from fedrepro.training.autograd_trainer import activations
+from fedrepro.training.autograd_trainer_and_noise import activations
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.training_settings_and_procedures import Procedure, settings_of

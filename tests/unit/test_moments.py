@@ -15,13 +15,13 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.networks.predict import network_of
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.fisher_and_input_moments import (
     diagonal_fisher,
     errors_of,
     input_moments,
     kronecker_factors,
 )
+from fedrepro.training.stored_and_generated_examples import Examples
 
 CLASSES, COUNT = 3, 7
 

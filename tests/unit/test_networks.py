@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.training.autograd_trainer import right_predictions
+from fedrepro.training.autograd_trainer_and_noise import right_predictions
 from fedrepro.training.engine import is_compiled
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout

@@ -34,7 +34,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.client_assignment_and_skew import Assignment
 from fedrepro.data.feature_extraction import represent
-from fedrepro.data.partitions_and_populations import _require_sound, build_partition
+from fedrepro.data.partitions_populations_and_holdouts import _require_sound, build_partition
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.trial_statistics import by_metric
@@ -42,7 +42,7 @@ from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
-from fedrepro.stages.job_log_and_gpu_lock import Failures
+from fedrepro.stages.job_log_results_gpu_lock import Failures
 from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.stages.user_models.method_contract import methods_of
 from fedrepro.training.mixing_matrices import weights_of

@@ -18,10 +18,10 @@ from fedrepro.api import LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_modules import module
+from fedrepro.networks.user_torch_modules import module
 from fedrepro.numbers.model_evaluation import class_scores
 from fedrepro.stages.user_models.model_and_data_files import ModelFiles
-from fedrepro.training.examples import Examples
+from fedrepro.training.stored_and_generated_examples import Examples
 
 SHAPE, CLASSES, CLIENTS = (8,), 3, 3
 

@@ -13,8 +13,8 @@ import fedrepro.components.partitions.dirichlet as dirichlet_module
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.data.client_assignment_and_skew import UNASSIGNED, require_examples
-from fedrepro.data.partitions_and_populations import PartitionIndices, build_partition
-from fedrepro.planning.jobs import Scenario
+from fedrepro.data.partitions_populations_and_holdouts import PartitionIndices, build_partition
+from fedrepro.planning.scenarios_runs_and_jobs import Scenario
 
 
 def classes_of(owner, labels):

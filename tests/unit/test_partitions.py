@@ -25,7 +25,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.data.client_assignment_and_skew import Assignment, distances, skew_of
-from fedrepro.data.partitions_and_populations import (
+from fedrepro.data.partitions_populations_and_holdouts import (
     PartitionIndices,
     build_partition,
     draw_holdout,
@@ -33,7 +33,7 @@ from fedrepro.data.partitions_and_populations import (
     write_partition,
 )
 from fedrepro.data.prepared import load_prepared, unlabelled
-from fedrepro.planning.jobs import Scenario, public_data_of
+from fedrepro.planning.scenarios_runs_and_jobs import Scenario, public_data_of
 from fedrepro.stages.trial_data import TrialData
 
 

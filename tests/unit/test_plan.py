@@ -21,8 +21,14 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import block_name, cut, folders_of, log_path, read_job
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import (
+    block_name,
+    cut,
+    folders_of,
+    log_path,
+    read_job,
+)
 
 ROOT = Path(__file__).parents[2]
 FILES = read_files()

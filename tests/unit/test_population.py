@@ -24,12 +24,17 @@ from fedrepro.core.checkpoint_and_model_files import load_state, normalized, to_
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partitions_and_populations import ClientRows, Population, population_of, sizes_of
+from fedrepro.data.partitions_populations_and_holdouts import (
+    ClientRows,
+    Population,
+    population_of,
+    sizes_of,
+)
 from fedrepro.data.prepared import Arrays
-from fedrepro.methods.fedavg_fedprox_fedadam import MANY, sample_clients
+from fedrepro.methods.fedavg_variants_and_base_classes import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
+from fedrepro.training.stored_and_generated_examples import GeneratedExamples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}

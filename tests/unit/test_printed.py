@@ -17,7 +17,7 @@ from fedrepro.drawings.tables import table_of
 from fedrepro.numbers.exhibit_files import TIMES, open_recorded
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.printed_verdicts import (
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
     AGAIN,
     COLUMNS,
     PrintedValue,

@@ -13,7 +13,7 @@ from small_exhibits import file_of
 
 from fedrepro.core.checkpoint_and_model_files import from_plain, load_state
 from fedrepro.core.checksummed_files import read_table
-from fedrepro.core.evaluation_schedule_and_selection import (
+from fedrepro.core.evaluation_schedule_and_successive_halving import (
     EvaluationSchedule,
     rounds_to_target,
     rungs,

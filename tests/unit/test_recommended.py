@@ -13,7 +13,7 @@ from small_exhibits import small
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.literature_names_and_tokens import FIELD_NAMES
+from fedrepro.core.literature_names_and_setting_tokens import FIELD_NAMES
 from fedrepro.core.registry import components, parse_token
 from fedrepro.numbers.recommendation import Situation, distance, recommend
 

@@ -26,9 +26,9 @@ from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.norm_statistics import running_statistics
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order
+from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
@@ -311,7 +311,7 @@ from pathlib import Path
 
 from torch import nn
 
-from fedrepro.networks.torch_modules import module
+from fedrepro.networks.user_torch_modules import module
 from fedrepro.data.user_data import input_checksum
 
 SIZES = Path(__file__).with_name("sizes.json")

@@ -21,7 +21,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING
 from fedrepro.core.provenance import same_bytes
 from fedrepro.numbers.exhibit_files import whole_exhibits
-from fedrepro.numbers.results_and_comparisons import paired_differences, results, scenario_blocks
+from fedrepro.numbers.method_results_and_differences import (
+    paired_differences,
+    results,
+    scenario_blocks,
+)
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]

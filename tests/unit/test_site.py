@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.core.registry import components
 from fedrepro.numbers.run_times import seconds_by_setting
-from fedrepro.numbers.verdicts.printed_verdicts import read_published
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published
 from fedrepro.record.site.build import _require_own, build, linked, numbered
 from fedrepro.record.site.pages import (
     KNOWN,

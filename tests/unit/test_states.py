@@ -20,7 +20,7 @@ from fedrepro.core.checkpoint_and_model_files import (
     to_plain,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import EvaluationSchedule
+from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.stages.federate_and_peer import GlobalEvaluator

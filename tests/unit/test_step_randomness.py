@@ -16,7 +16,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.autograd_trainer import BlockNoise, drawn_moves, moved, noise_of
+from fedrepro.training.autograd_trainer_and_noise import BlockNoise, drawn_moves, moved, noise_of
 from fedrepro.training.minibatches_and_augmentation import (
     CROPS,
     KINDS,

@@ -17,8 +17,8 @@ import step_digests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops import elementary_functions_and_random_words as elementary_functions
-from fedrepro.core.portable_ops import llvm_code_and_products
+from fedrepro.core.portable_ops import compiled_functions_and_products as llvm_code_and_products
+from fedrepro.core.portable_ops import elementary_functions_random_cpu_modes as elementary_functions
 from fedrepro.core.rng import RngKey
 
 HERE = Path(__file__).parent

@@ -17,7 +17,7 @@ from synthetic import KEY, ROOT, SOURCE, plan, plausible, tables_of, workplace, 
 from fedrepro.api import DISCLOSED
 from fedrepro.core.checksummed_files import read_table, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import SELECTION_RULES, SelectionRule
+from fedrepro.core.evaluation_schedule_and_successive_halving import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import LEADING, METRICS, MetricRow, Table
 from fedrepro.core.registry import components
 from fedrepro.numbers.tables_and_selection import (

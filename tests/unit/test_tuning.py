@@ -21,17 +21,17 @@ from fedrepro.core.checksummed_files import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partitions_and_populations import PartitionIndices, read_partition
+from fedrepro.data.partitions_populations_and_holdouts import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.numbers.tables_and_selection import read_metrics, summarise, tidy
 from fedrepro.numbers.trial_statistics import as_shown
-from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import PrintedValue, printed_rows
 from fedrepro.planning.config_files import Config
-from fedrepro.planning.jobs import read_job
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import read_job
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 
 PLACE = RngKey(0).at(call=1)
 

@@ -15,6 +15,7 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
+from fedrepro.methods.match_units_then_merge import in_one_order
 from fedrepro.methods.matching.network_arrays_and_tracing import units_of
 from fedrepro.methods.matching.unit_permutations import (
     agreement,
@@ -24,10 +25,9 @@ from fedrepro.methods.matching.unit_permutations import (
     gradient,
     in_common_order,
 )
-from fedrepro.methods.unit_matching import in_one_order
 from fedrepro.networks.predict import network_of
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.fisher_and_input_moments import kronecker_factors
+from fedrepro.training.stored_and_generated_examples import Examples
 
 CLASSES, CLIENTS = 3, 3
 

@@ -26,8 +26,8 @@ from test_workflow import BIN, checkout, environment
 
 from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.planning.config_files import Config, Granularity, load_exhibits
-from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import folders_of
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")  # slurm-wlm, munge
 

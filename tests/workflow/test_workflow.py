@@ -24,7 +24,7 @@ from mirror import MIRROR, needs_mirror
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import ExhibitFile
-from fedrepro.planning.jobs import dataset_folder
+from fedrepro.planning.scenarios_runs_and_jobs import dataset_folder
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

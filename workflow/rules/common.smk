@@ -20,8 +20,8 @@ from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.source_digests import digest_of_file
-from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
-from fedrepro.planning.jobs import METRICS, TIMINGS
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mistaken
+from fedrepro.planning.scenarios_runs_and_jobs import METRICS, TIMINGS
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError

@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro import api
-from fedrepro.core import evaluation_schedule_and_selection as evaluation_schedule
+from fedrepro.core import evaluation_schedule_and_successive_halving as evaluation_schedule
 from fedrepro.core import params, registry
-from fedrepro.core.literature_names_and_tokens import names_of_field
+from fedrepro.core.literature_names_and_setting_tokens import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counts
-from fedrepro.numbers.verdicts.printed_verdicts import read_published
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published
 from fedrepro.planning import config_files, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.numbers_in_pages import LINK, filled

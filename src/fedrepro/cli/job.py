@@ -1,7 +1,7 @@
 """`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-The plan writes the json of jobs that compute (`planning/jobs.py`), the workflow that of jobs that
-draw. Jobs that compute load neither typer nor pydantic, so that numerical packages suffice.
+The plan writes the json of jobs that compute (`planning/scenarios_runs_and_jobs.py`), the workflow
+that of jobs that draw. Jobs that compute load neither typer nor pydantic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fedrepro.core.paper_files import claims_file
 WRITTEN = "job.json"  # in the folder of a job that is done
 FOREVER = 1e7
 COMPUTING = ("prepare", "partition", *STAGES)
-MODULES = {"prepare": "data", "partition": "data"}
+MODULES = {"prepare": "data", "partition": "data", "train": "train_local_models"}
+MODULES |= {"simulate": "run_simulation_methods"}
 MODULES |= dict.fromkeys(("federate", "peer"), "federate_and_peer")
 DRAWING = ("download", "exhibit", "claims", "board", "site")
 
@@ -54,7 +55,7 @@ def run_job(argv: Sequence[str]) -> int:
         _draw(data)
     elif data["stage"] in COMPUTING:
         from fedrepro.core.checksummed_files import write_text
-        from fedrepro.planning.jobs import read_job
+        from fedrepro.planning.scenarios_runs_and_jobs import read_job
 
         job = read_job(data)
         compute(job, options.device)
@@ -72,7 +73,7 @@ def run_job(argv: Sequence[str]) -> int:
 def _run_list(path: Path, options: argparse.Namespace) -> int:
     """Run a file's unfinished jobs by stages, with `run_job`'s options; return 1 if any is left."""
     from fedrepro.core.checksummed_files import require_file
-    from fedrepro.planning.jobs import log_path, read_job
+    from fedrepro.planning.scenarios_runs_and_jobs import log_path, read_job
 
     try:
         require_file(path)
@@ -118,8 +119,8 @@ def _note(job: Any) -> str:
 
 
 def compute(job: Any, device: str) -> None:
-    """Run `job`, a `planning.jobs.Job`, on `device` (cpu or cuda); write its results to job.out."""
-    from fedrepro.planning.jobs import MEMBERS
+    """Run `job`, a `Job`, on `device` (cpu or cuda); write its results to job.out."""
+    from fedrepro.planning.scenarios_runs_and_jobs import MEMBERS
 
     out = Path(job.out)
     module = import_module(f"fedrepro.stages.{MODULES.get(job.stage, job.stage)}")

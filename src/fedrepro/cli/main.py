@@ -121,6 +121,6 @@ def _here(command: list[str]) -> int:
     # for each other and can take ten times as long as one
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    from fedrepro.cli.app_plan_check_bench_site import run_command
+    from fedrepro.cli.app_and_general_commands import run_command
 
     return run_command(arguments)

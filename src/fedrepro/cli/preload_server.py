@@ -35,8 +35,14 @@ STEPS = "fedrepro.training.compiled_steps"
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
-    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate_and_peer")),
-    *("numba", STEPS, "fedrepro.planning.config_files", "sklearn.datasets"),
+    *("fedrepro.stages.data", "fedrepro.stages.train_local_models", "fedrepro.stages.aggregate"),
+    *(
+        "fedrepro.stages.federate_and_peer",
+        "numba",
+        STEPS,
+        "fedrepro.planning.config_files",
+        "sklearn.datasets",
+    ),
     *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_claims_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
@@ -142,7 +148,7 @@ def run_forked_job(
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
-        from fedrepro.stages.job_log_and_gpu_lock import restart_clock
+        from fedrepro.stages.job_log_results_gpu_lock import restart_clock
 
         restart_clock()
         code = run_here(words)

@@ -166,7 +166,11 @@ def methods(
     word: Annotated[str, Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
-    from fedrepro.core.literature_names_and_tokens import method_called, names_of_field, simple
+    from fedrepro.core.literature_names_and_setting_tokens import (
+        method_called,
+        names_of_field,
+        simple,
+    )
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro.core.errors import unknown
-from fedrepro.core.literature_names_and_tokens import setting_token
+from fedrepro.core.literature_names_and_setting_tokens import setting_token
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec

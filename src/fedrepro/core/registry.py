@@ -18,7 +18,7 @@ from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.literature_names_and_tokens import method_called, simple
+from fedrepro.core.literature_names_and_setting_tokens import method_called, simple
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, paper_names
 from fedrepro.core.params import PAIRED, Param

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrepro.core.rng import RngKey
 from fedrepro.data.client_assignment_and_skew import distances, skew_of
-from fedrepro.data.partitions_and_populations import PartitionIndices, labels_of
+from fedrepro.data.partitions_populations_and_holdouts import PartitionIndices, labels_of
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training import mixing_matrices as mixing

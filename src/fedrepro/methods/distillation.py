@@ -28,9 +28,9 @@ from fedrepro.networks.network import Network, dense_spec, widths
 from fedrepro.networks.network import dense as perceptron
 from fedrepro.networks.predict import joint_logits, network_of, probabilities
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 if TYPE_CHECKING:

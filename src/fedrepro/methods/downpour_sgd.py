@@ -15,9 +15,9 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import Clients, initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout, new_memory, optimiser_step
+from fedrepro.training.stored_and_generated_examples import tensor_of as torch_of
 from fedrepro.training.training_settings_and_procedures import Settings
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import with_mean_buffers
-from fedrepro.methods.fedavg_fedprox_fedadam import (
+from fedrepro.methods.fedavg_variants_and_base_classes import (
     NEEDS,
     DrawnForSteps,
     ServerLr,

@@ -17,7 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, shares_of
 from fedrepro.networks.predict import joint_logits
-from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 
 Array = np.ndarray
 Gate = dict[str, Array]

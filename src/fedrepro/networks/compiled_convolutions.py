@@ -1,10 +1,10 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, gradients, moments.
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one matrix product over
-positions (`core/portable_ops/convolution_and_pooling.py`). The gradient by the kernel is such a
-product too, and the gradient by the inputs one with the kernel turned by 180°. Below max pooling
-three errors in four are zero. A pooled layer whose input channels fill whole vector registers is
-LISTED: both gradients come from a list of the nonzero errors, with the bits of full products.
+positions (`core/portable_ops/convolution_pooling_sparse_products.py`). The gradient by the kernel
+is such a product too, and the gradient by the inputs one with the kernel turned by 180°. Below max
+pooling three errors in four are zero. A pooled layer whose input channels fill whole vector
+registers is LISTED: both gradients come from a list of nonzero errors, with the bits of products.
 
 A kernel lies in a model's flat array like an affine map: weight (k · k · C, channels), then its
 bias, rows padded to whole vectors. Functions share arguments: convs is the layout, c a layer's row
@@ -19,19 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import convolution_and_pooling
-from fedrepro.core.portable_ops import elementary_functions_and_random_words as elementary_functions
-from fedrepro.core.portable_ops import llvm_code_and_products as products
-from fedrepro.core.portable_ops.convolution_and_pooling import (
-    LANE_BYTES,
-    added_up,
-    given_back,
-    largest,
-    product_at,
-    sparse_product,
+from fedrepro.core.portable_ops import compiled_functions_and_products as products
+from fedrepro.core.portable_ops import (
+    convolution_pooling_sparse_products as convolution_and_pooling,
 )
-from fedrepro.core.portable_ops.elementary_functions_and_random_words import flush, restore, scaled
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops import elementary_functions_random_cpu_modes as elementary_functions
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     Array,
     clear,
     compiled,
@@ -40,6 +33,15 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     row_of,
     transpose,
 )
+from fedrepro.core.portable_ops.convolution_pooling_sparse_products import (
+    LANE_BYTES,
+    added_up,
+    given_back,
+    largest,
+    product_at,
+    sparse_product,
+)
+from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import flush, restore, scaled
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.networks import compiled_layout_and_buffers as f
 from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images

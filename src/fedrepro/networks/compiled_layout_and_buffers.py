@@ -308,7 +308,7 @@ def convolutions_of(
     name. `matched` adds the buffer `extra`, for representation matching.
     """
     # Numba takes half a second to import
-    from fedrepro.core.portable_ops.convolution_and_pooling import (
+    from fedrepro.core.portable_ops.convolution_pooling_sparse_products import (
         LANE_BYTES,
         multiplier_at,
         sparse_multiplier,

@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
-    exp_of,
-    flush,
-    restore,
-    scaled,
-)
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     Array,
     by_type,
     clear,
@@ -32,6 +26,12 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     product,
     row_of,
     transpose,
+)
+from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import (
+    exp_of,
+    flush,
+    restore,
+    scaled,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
 from fedrepro.networks import compiled_convolutions

@@ -18,7 +18,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Affine, Arrays, Convolution2d
 from fedrepro.networks.network import Network
-from fedrepro.networks.torch_modules import TRIED, ModuleNetwork
+from fedrepro.networks.user_torch_modules import TRIED, ModuleNetwork
 
 if TYPE_CHECKING:
     import torch

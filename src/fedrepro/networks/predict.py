@@ -40,7 +40,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
     """Build a model's network; cached until its registered `component` changes with its file."""
     if component.meta.get(MODULE):
-        from fedrepro.networks.torch_modules import network_of_module
+        from fedrepro.networks.user_torch_modules import network_of_module
 
         return network_of_module(model, shape, classes)
     return component.make(Network, shape, classes, **model.values)

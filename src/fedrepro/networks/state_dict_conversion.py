@@ -25,7 +25,7 @@ from fedrepro.core.user_component_files import MODULES as OUTSIDE
 from fedrepro.networks.layers import Arrays, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_modules import ModuleNetwork, created_module
+from fedrepro.networks.user_torch_modules import ModuleNetwork, created_module
 
 if TYPE_CHECKING:
     import torch

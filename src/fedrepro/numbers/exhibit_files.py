@@ -43,8 +43,8 @@ from fedrepro.data.feature_extraction import feature_spec
 from fedrepro.numbers.tables_and_selection import read_csv
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE
-from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
+from fedrepro.planning.scenarios_runs_and_jobs import specs_of
 
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record

@@ -13,7 +13,7 @@ from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities
-from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from fedrepro.core.method_kinds import STAGES, TRAIN
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.exhibit import Exhibit, Run
-from fedrepro.planning.jobs import TIMINGS, folders_of
+from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, folders_of
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 FIRST = 1  # rounds that are left out of times: they also prepare memory

@@ -24,7 +24,11 @@ import pyarrow.compute as pc
 
 from fedrepro.core.checksummed_files import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import TIE_DIGITS, SelectionRule, rungs
+from fedrepro.core.evaluation_schedule_and_successive_halving import (
+    TIE_DIGITS,
+    SelectionRule,
+    rungs,
+)
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, all_metrics, metrics_of
 from fedrepro.core.params import render
 from fedrepro.numbers import trial_statistics as stats

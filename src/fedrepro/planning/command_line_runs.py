@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.literature_names_and_tokens import FIELD_NAMES, method_called, simple
+from fedrepro.core.literature_names_and_setting_tokens import FIELD_NAMES, method_called, simple
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, render
 from fedrepro.core.registry import components, entry_of, value_of

@@ -22,13 +22,13 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
-from fedrepro.data import partitions_and_populations as partition_building
+from fedrepro.data import partitions_populations_and_holdouts as partition_building
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE, TABLE, Planned
 from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, Setting, exhibit_methods
-from fedrepro.planning.jobs import Run as Run
-from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
+from fedrepro.planning.scenarios_runs_and_jobs import Run as Run
+from fedrepro.planning.scenarios_runs_and_jobs import Scenario, clients_of, public_data_of
 from fedrepro.training.mixing_matrices import weights_of
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, SerializeAsAny, Tag, model_validator
 
 from fedrepro.core.errors import shown
-from fedrepro.core.evaluation_schedule_and_selection import SELECTION_RULES, SelectionRule
+from fedrepro.core.evaluation_schedule_and_successive_halving import SELECTION_RULES, SelectionRule
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, SCENARIO, WITHOUT_GRAPH, component_called
 from fedrepro.core.spec import Spec

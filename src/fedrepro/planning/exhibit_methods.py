@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule_and_selection import (
+from fedrepro.core.evaluation_schedule_and_successive_halving import (
     SELECTION_RULES,
     EvaluationSchedule,
     SelectionRule,
 )
-from fedrepro.core.literature_names_and_tokens import method_called, setting_token
+from fedrepro.core.literature_names_and_setting_tokens import method_called, setting_token
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, components
 from fedrepro.core.spec import Spec
-from fedrepro.data.partitions_and_populations import HOLDOUTS
+from fedrepro.data.partitions_populations_and_holdouts import HOLDOUTS
 from fedrepro.planning.exhibit_config import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 
 PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method

@@ -17,12 +17,20 @@ import numpy as np
 
 from fedrepro.core.checksummed_files import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import whole_runs
+from fedrepro.core.evaluation_schedule_and_successive_halving import whole_runs
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Plan, Run
+from fedrepro.planning.scenarios_runs_and_jobs import (
+    LOCAL,
+    MEMBERS,
+    METRICS,
+    TIMINGS,
+    Job,
+    Scenario,
+    clients_of,
+)
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}

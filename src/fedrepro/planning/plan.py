@@ -13,15 +13,23 @@ from functools import cached_property, partial
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.literature_names_and_tokens import setting_names
+from fedrepro.core.literature_names_and_setting_tokens import setting_names
 from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
-from fedrepro.planning import jobs
+from fedrepro.planning import scenarios_runs_and_jobs as jobs
 from fedrepro.planning.config_files import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, Job, Scenario, block_name, cut
+from fedrepro.planning.scenarios_runs_and_jobs import (
+    LOCAL,
+    MEMBERS,
+    METRICS,
+    Job,
+    Scenario,
+    block_name,
+    cut,
+)
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
 

@@ -39,7 +39,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.tables_and_selection import read_csv
-from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import cell_of, fits
 from fedrepro.planning.drawing_base import ROUND
 
 LINK = re.compile(

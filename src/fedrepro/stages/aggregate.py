@@ -16,7 +16,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Tra
 from fedrepro.core.checkpoint_and_model_files import TrialModels, read_models
 from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.literature_names_and_tokens import setting_token
+from fedrepro.core.literature_names_and_setting_tokens import setting_token
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.rng import RngKey
@@ -25,11 +25,9 @@ from fedrepro.core.user_component_files import own_fault
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers import model_evaluation as evaluation
-from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
+from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
+from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
-from fedrepro.training.examples import Examples
-from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.client_queries_and_costs import ClientCost, CostCounter
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.federation.norm_statistics import (
@@ -37,6 +35,8 @@ from fedrepro.training.federation.norm_statistics import (
     require_norms,
     running_statistics,
 )
+from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.stored_and_generated_examples import tensor_of as torch_of
 from fedrepro.training.training_settings_and_procedures import Settings, settings_of
 
 Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample

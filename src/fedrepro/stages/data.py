@@ -9,10 +9,14 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partitions_and_populations import build_partition, population_of, write_partition
+from fedrepro.data.partitions_populations_and_holdouts import (
+    build_partition,
+    population_of,
+    write_partition,
+)
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
-from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.stages.job_log_results_gpu_lock import log
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:

@@ -19,20 +19,20 @@ from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
 from fedrepro.core.checkpoint_and_model_files import save_state, to_plain
 from fedrepro.core.checksummed_files import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import (
+from fedrepro.core.evaluation_schedule_and_successive_halving import (
     SPLIT,
     EvaluationSchedule,
     rounds_to_target,
     successive_halving,
 )
-from fedrepro.core.literature_names_and_tokens import setting_token
+from fedrepro.core.literature_names_and_setting_tokens import setting_token
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
 from fedrepro.numbers import model_evaluation as evaluation
 from fedrepro.numbers.model_evaluation import accuracy_of_means, confusion, of_all
-from fedrepro.planning.jobs import Job
-from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
+from fedrepro.planning.scenarios_runs_and_jobs import Job
+from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.stages.trial_rounds import (
     Checkpointer,

@@ -23,12 +23,12 @@ from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
 from fedrepro.numbers.verdicts.claim_verdicts import verdicts
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import final
-from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
+from fedrepro.planning.scenarios_runs_and_jobs import specs_of
 from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.stages.job_log_results_gpu_lock import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")

@@ -37,8 +37,8 @@ from fedrepro.planning.config_files import (
 )
 from fedrepro.planning.drawing_base import final
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, folders_of, log_path
 from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start
 
 OUT = Path("runs")

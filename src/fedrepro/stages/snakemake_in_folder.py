@@ -125,8 +125,8 @@ def compute(
     said = (line for line in lines if line.startswith((SAID, RAISED)))
     sentences = dict.fromkeys(line.removeprefix(SAID).removeprefix(RAISED) for line in said)
     # of other figures in the folder, unless nothing else was said
-    own = [one for one in sentences if LEFT_OUT not in one or one.split(LEFT_OUT)[0] in targets[0]]
-    reason = "; ".join(own or sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
+    ours = [one for one in sentences if LEFT_OUT not in one or one.split(LEFT_OUT)[0] in targets[0]]
+    reason = "; ".join(ours or sentences) or " | ".join(filter(None, map(str.strip, lines[-LAST:])))
     if ALL_ELSE in reason:
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return

@@ -38,8 +38,8 @@ from fedrepro.planning.config_files import (
 )
 from fedrepro.planning.drawing_base import Strict
 from fedrepro.planning.exhibit_config import Scale
-from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS
 from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start

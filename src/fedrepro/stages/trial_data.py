@@ -16,14 +16,14 @@ from fedrepro.core.checksummed_files import corrupt_file_error, read_source, req
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data import partitions_and_populations as partitions
+from fedrepro.data import partitions_populations_and_holdouts as partitions
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
-from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_log_and_gpu_lock import device_of
-from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
+from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
+from fedrepro.stages.job_log_results_gpu_lock import device_of
 from fedrepro.training.federation.clients import ClientData, Clients
+from fedrepro.training.stored_and_generated_examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 # Needs of one-shot methods for which clients compute.

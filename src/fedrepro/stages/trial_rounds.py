@@ -22,12 +22,16 @@ from fedrepro.core.checkpoint_and_model_files import (
     to_plain,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_selection import SPLIT, EvaluationSchedule, rungs
+from fedrepro.core.evaluation_schedule_and_successive_halving import (
+    SPLIT,
+    EvaluationSchedule,
+    rungs,
+)
 from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import EvaluationSplit
-from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.stages.job_log_results_gpu_lock import log
 from fedrepro.training.federation.clients import Clients
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds

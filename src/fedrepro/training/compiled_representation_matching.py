@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops import padding_and_alignment
-from fedrepro.core.portable_ops.convolution_and_pooling import (
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
+    PLAIN,
+    Array,
+    clear,
+    inner,
+    row_of,
+)
+from fedrepro.core.portable_ops.convolution_pooling_sparse_products import (
     LANE_BYTES,
     NOWHERE,
     STRIPS,
@@ -25,7 +32,6 @@ from fedrepro.core.portable_ops.convolution_and_pooling import (
     lift,
     total,
 )
-from fedrepro.core.portable_ops.llvm_code_and_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.networks import compiled_layout_and_buffers as f
 from fedrepro.networks.compiled_convolutions import features, gives

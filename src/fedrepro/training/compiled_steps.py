@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
-    flush,
-    prefetch_line,
-    restore,
-    words,
-)
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     PLAIN,
     Array,
     by_type,
@@ -30,6 +24,12 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     product,
     row_of,
     transpose,
+)
+from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import (
+    flush,
+    prefetch_line,
+    restore,
+    words,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import LINE
 from fedrepro.networks import compiled_convolutions, compiled_lstm_and_prediction

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.llvm_code_and_products import Array, multiplier
+from fedrepro.core.portable_ops.compiled_functions_and_products import Array, multiplier
 from fedrepro.core.portable_ops.padding_and_alignment import (
     LINE,
     PAD,
@@ -30,7 +30,6 @@ from fedrepro.networks.layers import Shape
 from fedrepro.training import compiled_steps
 from fedrepro.training import step_arrays_losses_variational as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
-from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
 from fedrepro.training.minibatches_and_augmentation import (
     CROPS,
@@ -40,6 +39,7 @@ from fedrepro.training.minibatches_and_augmentation import (
     normal_pairs,
     visits,
 )
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
     Procedure,

@@ -1,7 +1,7 @@
 """The training engine: trains one model per client, and returns all models or their mean.
 
 On the CPU networks go one after another through compiled steps (`compiled_steps.py`). Networks that
-these do not know are differentiated automatically (`autograd_trainer.py`), on a GPU many at once.
+these do not know are differentiated automatically, on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.network import IMAGE, Network
-from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings, TrainedModels
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.training.autograd_trainer import AutogradTrainer
+    from fedrepro.training.autograd_trainer_and_noise import AutogradTrainer
     from fedrepro.training.compiled_trainer import CompiledTrainer
 
 
@@ -216,7 +216,7 @@ def _run(
             kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
             kept["steps"] = np.zeros(count, np.int64)
     else:
-        from fedrepro.training.autograd_trainer import AutogradTrainer
+        from fedrepro.training.autograd_trainer_and_noise import AutogradTrainer
 
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
     private = {k: np.array(start[k], examples.kind) for k in procedure.private}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.training.examples import Arrays
+from fedrepro.training.stored_and_generated_examples import Arrays
 from fedrepro.training.training_settings_and_procedures import Settings
 
 if TYPE_CHECKING:

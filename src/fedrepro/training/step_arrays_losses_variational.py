@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops.elementary_functions_and_random_words import (
-    exp_of,
-    log_of,
-    softplus_of,
-    words,
-)
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     Array,
     by_type,
     clear,
@@ -30,6 +24,12 @@ from fedrepro.core.portable_ops.llvm_code_and_products import (
     nothing,
     padded_to,
     row_of,
+)
+from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import (
+    exp_of,
+    log_of,
+    softplus_of,
+    words,
 )
 from fedrepro.networks.compiled_convolutions import CALLS, learn_kernels
 from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images

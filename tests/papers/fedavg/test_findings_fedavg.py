@@ -12,7 +12,7 @@ from findings import RECORD, ROOT, asked, told
 from scipy import stats
 
 from fedrepro.numbers.tables_and_selection import read_csv
-from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import ELSEWHERE, read_published
 from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, UNTIL_97
 
 FOLDER = RECORD / "paper/fedavg"

@@ -19,7 +19,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.numbers.exhibit_files import of_features
-from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, SETTING, read_published
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import AGAIN, SETTING, read_published
 from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 

@@ -19,7 +19,7 @@ from fedrepro.methods.matching.unit_fusion_and_clustering import barycentre, k_m
 from fedrepro.methods.matching.unit_permutations import chain
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.pfnm.methods.networks_of_requested_size import network_of_size
+from fedrepro.papers.pfnm.methods.pfnm_of_size_and_controls import network_of_size
 from fedrepro.training.federation.client_queries_and_costs import Evaluated
 
 METHODS = components("method")

@@ -19,7 +19,7 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
-from fedrepro.papers.pfnm.streaming_posterior import (
+from fedrepro.papers.pfnm.streaming_posterior_and_client_starts import (
     arriving,
     before_data,
     start_of,

@@ -17,7 +17,7 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.fedavg_fedprox_fedadam import sample_clients
+from fedrepro.methods.fedavg_variants_and_base_classes import sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods import adaptive_hyper_parameters as methods
 from fedrepro.papers.rm.methods.adaptive_hyper_parameters import (

@@ -22,9 +22,9 @@ from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
-from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 
 
 def loss_of(net, convolutions, every, pads, coefficient, reduction="sum", source="above"):

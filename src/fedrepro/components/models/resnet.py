@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Arg
-from fedrepro.networks.torch_modules import module
+from fedrepro.networks.user_torch_modules import module
 
 Norm = Annotated[
     Literal["group", "batch", "none"], Arg("normalisation: GroupNorm of 2 groups, BatchNorm, none")

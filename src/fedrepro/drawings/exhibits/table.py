@@ -81,7 +81,10 @@ class TableDrawing(Drawing):
         """Return {".html": table, ".printed.csv": printed values and ours}, as bytes."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.tables_and_selection import csv_text, read_csv
-        from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published
+        from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
+            printed_rows,
+            read_published,
+        )
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))

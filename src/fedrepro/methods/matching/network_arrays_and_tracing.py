@@ -24,12 +24,12 @@ import numpy as np
 from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
-from fedrepro.methods.matching.pfnm_atoms import Array
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array
 from fedrepro.methods.matching.unit_permutations import UnitSets, Use, chain
 from fedrepro.networks.layer_matrices import LayerMatrix, layer_matrices
 from fedrepro.networks.network import IMAGE
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_modules import ModuleNetwork
+from fedrepro.networks.user_torch_modules import ModuleNetwork
 
 if TYPE_CHECKING:
     import torch

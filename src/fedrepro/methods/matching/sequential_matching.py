@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
-from fedrepro.methods.matching.pfnm_atoms import (
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import (
     Array,
     Atoms,
     Ints,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, strength
-from fedrepro.methods.matching.pfnm_atoms import Array, Ints
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array, Ints
 from fedrepro.methods.matching.unit_permutations import UnitSets
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.pfnm_atoms import Array, Ints
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array, Ints
 
 if TYPE_CHECKING:
     from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays

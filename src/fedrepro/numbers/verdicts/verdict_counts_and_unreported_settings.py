@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from fedrepro.numbers.verdicts import printed_verdicts as printed
+from fedrepro.numbers.verdicts import verdicts_on_printed_values as printed
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
 from fedrepro.planning.drawing_base import final, select_series
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from fedrepro.api import NEEDS
-from fedrepro.core.literature_names_and_tokens import names_of_field
+from fedrepro.core.literature_names_and_setting_tokens import names_of_field
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.params import render

@@ -22,8 +22,8 @@ from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_clai
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
-from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, read_published
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import Row, resolve
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import PRINTED, read_published
 from fedrepro.planning.drawing_base import final
 
 LARGE = 64 * 2**10  # bytes of a csv

@@ -20,8 +20,8 @@ from fedrepro.numbers.leaderboard import ALL
 from fedrepro.numbers.recommendation import later_board
 from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counting
 from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
-from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import Row
+from fedrepro.numbers.verdicts.verdicts_on_printed_values import AGAIN, APART, ELSEWHERE
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site.report_data import BoardView
 

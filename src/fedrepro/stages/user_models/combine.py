@@ -25,10 +25,10 @@ from fedrepro.numbers.cost_and_needs_words import needs_in_words
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit, class_scores, scored
 from fedrepro.numbers.tables_and_selection import csv_text
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_of, run_setting
-from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.stages.job_log_results_gpu_lock import log
 from fedrepro.stages.user_models import model_and_data_files
 from fedrepro.stages.user_models.model_and_data_files import ModelContext, ModelFiles, read_context
-from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 
 # a method's numbers in the table, in the order of columns
 NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]

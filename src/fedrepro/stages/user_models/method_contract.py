@@ -32,10 +32,10 @@ from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
 from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import weights_of
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 METHODS = "fedrepro.methods", "fedrepro.papers"

@@ -24,9 +24,9 @@ from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dict_conversion import checked_counts
 from fedrepro.stages.aggregate import recalibrates
 from fedrepro.stages.trial_data import AT_CLIENTS, declared_part
-from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.client_queries_and_costs import CostCounter
 from fedrepro.training.federation.clients import ClientData, Clients
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SUFFIXES = (".pt", ".pth", ".safetensors")  # of state dicts

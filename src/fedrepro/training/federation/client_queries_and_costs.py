@@ -16,8 +16,8 @@ from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
-from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 
 if TYPE_CHECKING:
     import torch

@@ -17,11 +17,10 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.partitions_and_populations import missing_validation_error, sizes_of
+from fedrepro.data.partitions_populations_and_holdouts import missing_validation_error, sizes_of
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.networks.predict import loaded
 from fedrepro.training.engine import Averaged, Trained, train, train_and_average
-from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries_and_costs import (
     CostCounter,
     Evaluated,
@@ -37,6 +36,7 @@ from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Terms, with_prior
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import mixed
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import Settings
 
 Part = Literal["train", "validation"]

@@ -28,8 +28,8 @@ from fedrepro.networks.layer_matrices import (
 )
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
 from fedrepro.networks.network import Network
-from fedrepro.networks.torch_modules import ModuleNetwork
-from fedrepro.training.examples import Examples
+from fedrepro.networks.user_torch_modules import ModuleNetwork
+from fedrepro.training.stored_and_generated_examples import Examples
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
-from fedrepro.networks.torch_modules import ModuleNetwork
-from fedrepro.training.examples import Arrays, Examples
+from fedrepro.networks.user_torch_modules import ModuleNetwork
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 
 if TYPE_CHECKING:
     import torch

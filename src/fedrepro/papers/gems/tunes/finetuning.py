@@ -17,8 +17,8 @@ from fedrepro.core.spec import Arg
 from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import Settings
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrepro.api import Simulated, method
-from fedrepro.core.evaluation_schedule_and_selection import EvaluationSchedule
+from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey

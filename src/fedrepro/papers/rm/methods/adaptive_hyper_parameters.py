@@ -21,7 +21,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods import fedavg_fedprox_fedadam as fedavg
+from fedrepro.methods import fedavg_variants_and_base_classes as fedavg
 from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
@@ -313,8 +313,8 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     """
     import torch
 
-    from fedrepro.training.examples import Examples
     from fedrepro.training.federation.client_queries_and_costs import evaluated
+    from fedrepro.training.stored_and_generated_examples import Examples
 
     assert info.validation_inputs is not None
     assert info.validation_labels is not None

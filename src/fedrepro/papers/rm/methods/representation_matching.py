@@ -19,7 +19,7 @@ from fedrepro.api import ClientInfo, State, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods import fedavg_fedprox_fedadam as fedavg
+from fedrepro.methods import fedavg_variants_and_base_classes as fedavg
 from fedrepro.networks import layers
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import TermInputs

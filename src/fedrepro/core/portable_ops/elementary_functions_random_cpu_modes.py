@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     Array,
     Code,
     Function,

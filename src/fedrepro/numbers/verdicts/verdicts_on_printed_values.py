@@ -25,7 +25,7 @@ from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import SCENARIO, TUNE, components
-from fedrepro.data.partitions_and_populations import SPLITS
+from fedrepro.data.partitions_populations_and_holdouts import SPLITS
 from fedrepro.data.user_data import csv_lines
 from fedrepro.numbers.run_times import FIRST
 from fedrepro.numbers.trial_statistics import CLIENTS_SD

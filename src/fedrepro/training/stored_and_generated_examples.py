@@ -17,7 +17,7 @@ from fedrepro.networks.layers import Arrays as Arrays
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.data.partitions_and_populations import Population
+    from fedrepro.data.partitions_populations_and_holdouts import Population
     from fedrepro.networks.network import Network
 
 

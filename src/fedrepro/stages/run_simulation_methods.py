@@ -13,8 +13,8 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.planning.jobs import Job
-from fedrepro.stages.job_log_and_gpu_lock import log, write_measured
+from fedrepro.planning.scenarios_runs_and_jobs import Job
+from fedrepro.stages.job_log_results_gpu_lock import log, write_measured
 
 
 def run(job: Job) -> None:

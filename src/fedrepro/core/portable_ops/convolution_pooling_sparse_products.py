@@ -18,8 +18,8 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from fedrepro.core.portable_ops import llvm_code_and_products
-from fedrepro.core.portable_ops.llvm_code_and_products import (
+from fedrepro.core.portable_ops import compiled_functions_and_products as llvm_code_and_products
+from fedrepro.core.portable_ops.compiled_functions_and_products import (
     COLUMNS,
     HALF,
     ROWS,

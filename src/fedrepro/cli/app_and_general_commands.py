@@ -12,10 +12,10 @@ import typer
 from typer import Argument, Option
 
 from fedrepro import __version__
-from fedrepro.cli import record_compare_recommend_submit as of_results
-from fedrepro.cli.list_data_and_draw_partitions import data_app, draw_app
+from fedrepro.cli import result_and_submission_commands as of_results
+from fedrepro.cli.combine_evaluate_check_method import check_method, combine, evaluate
+from fedrepro.cli.data_and_draw_commands import data_app, draw_app
 from fedrepro.cli.main import STOPPED
-from fedrepro.cli.own_models_and_methods import check_method, combine, evaluate
 from fedrepro.cli.printing import say, show
 from fedrepro.cli.run_and_list import list_app, methods, run
 from fedrepro.core.errors import FedreproError, printable, unknown
@@ -166,7 +166,7 @@ def plan(
     ] = False,
 ) -> None:
     """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
-    from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
+    from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mistaken
     from fedrepro.planning.config_files import load_config
     from fedrepro.planning.forecast import STAGES, forecast, parse_target
 

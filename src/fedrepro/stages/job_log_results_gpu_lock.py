@@ -24,7 +24,7 @@ from fedrepro.core.errors import FedreproError, sentence_for
 from fedrepro.core.metrics import Table
 from fedrepro.core.provenance import resources_used
 from fedrepro.core.user_component_files import own_fault
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
+from fedrepro.planning.scenarios_runs_and_jobs import METRICS, TIMINGS, Job
 
 POLL_SECONDS = 0.2
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.literature_names_and_tokens import method_of
+from fedrepro.core.literature_names_and_setting_tokens import method_of
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
@@ -21,8 +21,8 @@ from fedrepro.numbers.tables_and_selection import leading_columns
 from fedrepro.numbers.verdicts.claim_numbers import by_trial
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import ROUND, final
-from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan
+from fedrepro.planning.scenarios_runs_and_jobs import specs_of
 
 PLACE = (*SCENARIO, "clients", "method", "kind", "setting")
 NUMBER = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial")

@@ -98,7 +98,7 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers import results_and_comparisons as tables
+    from fedrepro.numbers import method_results_and_differences as tables
 
     frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
     rows = []
@@ -123,7 +123,7 @@ def results(
     reports: Reports = REPORTS,
 ) -> None:
     """List final metrics and tuned hyper-parameters of methods in figures drawn at size `scale`."""
-    from fedrepro.numbers import results_and_comparisons as tables
+    from fedrepro.numbers import method_results_and_differences as tables
     from fedrepro.numbers.tables_and_selection import csv_text
 
     asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit}

@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching import sequential_matching
 from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
-from fedrepro.methods.matching.pfnm_atoms import Array, Atoms, Ints, MatchedLayer, Past
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array, Atoms, Ints, MatchedLayer, Past
 from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def fetch_data(
     from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config_files import SCALES, load_config
-    from fedrepro.planning.jobs import dataset_folder
+    from fedrepro.planning.scenarios_runs_and_jobs import dataset_folder
     from fedrepro.stages import data
 
     wanted, config = [parse_token("dataset", token) for token in tokens], load_config()
@@ -126,11 +126,11 @@ def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
 def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw."""
     from fedrepro.core.checksummed_files import temporary_folder
-    from fedrepro.data.partitions_and_populations import population_of, read_partition
+    from fedrepro.data.partitions_populations_and_holdouts import population_of, read_partition
     from fedrepro.data.prepared import PREPARED_FILES, load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map
-    from fedrepro.planning.jobs import MEMBERS, dataset_folder
+    from fedrepro.planning.scenarios_runs_and_jobs import MEMBERS, dataset_folder
     from fedrepro.stages import data
 
     raw, population = RESOURCES / dataset.name, population_of(dataset, partition)

@@ -24,10 +24,10 @@ from fedrepro.methods.matching.network_arrays_and_tracing import (
     networks_of,
     tensors_of,
 )
-from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
 from fedrepro.networks.network import widths
-from fedrepro.papers.pfnm.streaming_posterior import (
+from fedrepro.papers.pfnm.streaming_posterior_and_client_starts import (
     Posterior,
     arriving,
     before_data,

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.evaluation_schedule_and_selection import EvaluationSchedule
-from fedrepro.core.literature_names_and_tokens import setting_names, setting_token
+from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
+from fedrepro.core.literature_names_and_setting_tokens import setting_names, setting_token
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec

@@ -16,8 +16,7 @@ from torch.nn import functional
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Shape, Variational
-from fedrepro.networks.torch_modules import OwnModule
-from fedrepro.training.examples import Arrays, Examples
+from fedrepro.networks.user_torch_modules import OwnModule
 from fedrepro.training.flat_models_and_optimiser_steps import Layout, new_memory, optimiser_step
 from fedrepro.training.loss_terms import GaussianPrior, TermInputs
 from fedrepro.training.minibatches_and_augmentation import (
@@ -29,6 +28,7 @@ from fedrepro.training.minibatches_and_augmentation import (
     kinds,
     schedule,
 )
+from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
     Procedure,

@@ -14,15 +14,15 @@ from fedrepro.core.checkpoint_and_model_files import KIND, model_rows
 from fedrepro.core.checksummed_files import write_table
 from fedrepro.core.provenance import resources_used
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.planning.scenarios_runs_and_jobs import LOCAL, TIMINGS, Job
+from fedrepro.stages.job_log_results_gpu_lock import log
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches_and_augmentation import Task
+from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 if TYPE_CHECKING:
