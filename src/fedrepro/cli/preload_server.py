@@ -36,14 +36,8 @@ STEPS = "fedrepro.training.compiled_steps"
 MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
     *("fedrepro.stages.data", "fedrepro.stages.train_local_models", "fedrepro.stages.aggregate"),
-    *(
-        "fedrepro.stages.federate_and_peer",
-        "numba",
-        STEPS,
-        "fedrepro.planning.config_files",
-        "sklearn.datasets",
-    ),
-    *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_claims_and_pages"),
+    *("fedrepro.stages.federate_and_peer", "numba", STEPS, "fedrepro.planning.config_files"),
+    *("sklearn.datasets", "sklearn.cluster", "ot.lp", "fedrepro.stages.figures_claims_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )
