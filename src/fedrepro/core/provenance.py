@@ -67,7 +67,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
     `about` is the content of its json file. Bytes are equal if it was computed on a CPU, by kernels
-    from `pin`, with the present versions of components (methods, data sets, …).
+    that `core/kernel_pinning.py` fixed, with the present versions of methods, data sets and so on.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":

@@ -238,8 +238,8 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which `setting` is selected, in each trial; all NaN if a trial failed.
 
-    `rows` are measurements in rounds, `series` final values by (metric, split). FedreproError,
-    which names `where`, is raised if these lack the metric of the rule `choice`.
+    `rows` are the setting's measurements in rounds, `series` its final values by (metric, split).
+    FedreproError, which names `where`, is raised if these lack the metric of the rule `choice`.
     """
     metric, split = choice.metric, choice.split
     if (stats.FAILED, "") in series:  # in some trial

@@ -143,7 +143,7 @@ class ExhibitMethod:
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return a figure's methods in scenario `case`; `at` fixes {fine-tuning parameter: value}."""
+    """Return a figure's methods in `case`, if it has any; `at` sets parameters of fine-tuning."""
     case_entry = settings.case(case)
     known = {key for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:

@@ -168,7 +168,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """A method's run in one trial, evaluated on examples `followed` by the schedule `measuring`."""
+    """Runs a trial of a method; the schedule `measuring` says after which rounds to evaluate it."""
 
     evaluator: Evaluator
     info: ClientInfo

@@ -237,8 +237,9 @@ def backward(
 ) -> None:
     """Backpropagate the logits' gradients; write (or `add`) gradients of all affine maps to `to`.
 
-    room.errors has the logits' gradients for `rows` predictions, and gets those of hidden units,
-    zero where ReLU or dropout gives zero; if `matched`, added to units' gradients already there.
+    `net` says how the weights in `model` lie. room.errors has the logits' gradients for `rows`
+    predictions, and gets those of hidden units, zero where ReLU or dropout gives zero. With
+    representation matching (`matched`) they are added to gradients that units have already.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
