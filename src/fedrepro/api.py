@@ -246,12 +246,13 @@ class GlobalModel:
         """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
         Layers are called as in the clients' state dicts, or else as in an `nn.Sequential`. Raises
-        FedreproError for a mixture of several networks.
+        FedreproError for a mixture of several networks, or a network with a gate.
         """
-        if self.networks > 1:
+        if self.networks > 1 or self.gate:
+            held = "one with a gate" if self.gate else f"a mixture of {self.networks} networks"
             raise FedreproError(
-                f"this model is a mixture of {self.networks} networks, which no single state dict "
-                "holds; take state_dicts(), and weigh their probabilities by `weights`"
+                f"this model is {held}, which no single state dict holds; take "
+                "state_dicts(), and weigh their probabilities by `weights` or `gate`"
             )
         return self.state_dicts()[0]
 

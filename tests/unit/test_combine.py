@@ -198,6 +198,8 @@ def test_a_mixture_is_kept_with_its_weights(trained, files):
     models = LocalModels.from_state_dicts(trained[0])
     with pytest.raises(FedreproError, match="mixture of 5 networks"):
         fedrepro.combine(models, "uniform_ensemble").state_dict()
+    with pytest.raises(FedreproError, match="one with a gate, which no single state dict holds"):
+        replace(models.alone(0), gate={"weight0": np.eye(3)}).state_dict()
 
 
 def test_the_page_says_what_works(trained, files, capsys):
