@@ -212,9 +212,8 @@ class Scheduled(Averaging):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Train at drawn clients, average, step at the server; return new state and report."""
-        lr, steps = self.last_lr, self._steps(rng.round)
-        if lr is not None:
-            lr = self._between(clients.settings.lr, lr, rng.round)
+        first, steps = clients.settings.lr, self._steps(rng.round)
+        lr = None if self.last_lr is None else self._between(first, self.last_lr, rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None
         if self.batchnorm == "local":  # layers of BatchNorm are not sent
