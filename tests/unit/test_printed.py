@@ -16,22 +16,8 @@ from fedrepro.drawings.exhibits.table import TableDrawing
 from fedrepro.drawings.tables import table_of
 from fedrepro.numbers.exhibit_files import TIMES, open_recorded
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
+from fedrepro.numbers.verdicts import verdicts_on_printed_values as judging
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
-    AGAIN,
-    COLUMNS,
-    PrintedValue,
-    allowed_difference,
-    check_of,
-    difference,
-    noise,
-    printed_rows,
-    printed_verdict,
-    read_published,
-    require_cells,
-    require_printed,
-    usual_tolerance,
-)
 from fedrepro.planning.config_files import Config, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
 from fedrepro.record.record_entries_and_leaderboards import drawn_keys
@@ -49,26 +35,28 @@ METHODS = [
 ]
 
 
-def value(**given) -> PrintedValue:
+def value(**given) -> judging.PrintedValue:
     place = {"exhibit": "x", "cell": {"clients": "2"}, "method": "A", "where": "file, line 2"}
     number = {"metric": "accuracy", "split": "test", "value": 0.9, "sd": None, "trials": None}
-    return PrintedValue(**(place | number | {"note": "", "tolerance": None} | given))
+    return judging.PrintedValue(**(place | number | {"note": "", "tolerance": None} | given))
 
 
 def written(path: Path, *rows: str) -> Path:
-    path.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    path.write_text("\n".join([",".join(judging.COLUMNS), *rows]) + "\n")
     return path
 
 
 def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_taken(tmp_path):
     row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,0.045'
-    (found,) = read_published(written(tmp_path / "p.csv", row))
+    (found,) = judging.read_published(written(tmp_path / "p.csv", row))
     assert found.cell == {"case": "a, b", "clients": "5"}
     told = found.value, found.sd, found.trials, found.tolerance
     assert told == (0.9, 0.01, 10, 0.045)
     row = "x,clients=5,A,accuracy,test,0.8,,,"
-    found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
-    assert [one.note.startswith(AGAIN) for one in found] == [False, True]
+    found = judging.read_published(
+        written(tmp_path / "p.csv", row, f"{row}printed again in the text")
+    )
+    assert [one.note.startswith(judging.AGAIN) for one in found] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +67,8 @@ def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_
         (["x,clients=5,A,accuracy,test,high,,,,"], "line 2: 'value' is 'high', not a number"),
         (["x,clients=5,A,accuracy,test,80,,,,"], "line 2: accuracy cannot be 80; it is a share of"),
         (["x,clients=5,A,accuracy,test,-0.1,,,,"], "line 2: accuracy cannot be -0.1"),
+        (["x,clients=5,A,accuracy,test,0.9,1.2,5,,"], "sd of accuracy cannot be 1.2; it is a sh"),
+        (["x,clients=5,A,accuracy,test,0.9,,inf,,"], "line 2: trials of accuracy cannot be inf"),
         (["x,clients=5,A,accuracy,test,,,,,"], "line 2: 'value' is empty"),
         (["x,five clients,A,accuracy,test,0.9,,,,"], "is not of the form key=value"),
         (["x,clients=5,A,accuracy,test,0.9,,,,much"], "'tolerance' is 'much'"),
@@ -93,13 +83,15 @@ def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_
 )  # fmt: skip
 def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, rows, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        read_published(written(tmp_path / "p.csv", *rows))
+        judging.read_published(written(tmp_path / "p.csv", *rows))
 
 
 def judged(printed, ours, sd=0.0, trials=10) -> str:
-    most = allowed_difference(printed, sd, trials, usual_tolerance(printed))
-    away = difference(ours, printed.value)
-    return printed_verdict(printed.metric, ours, away, most, noise(printed, sd, trials), trials)
+    most = judging.allowed_difference(printed, sd, trials, judging.usual_tolerance(printed))
+    away = judging.difference(ours, printed.value)
+    return judging.printed_verdict(
+        printed.metric, ours, away, most, judging.noise(printed, sd, trials), trials
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +119,7 @@ def judged(printed, ours, sd=0.0, trials=10) -> str:
                              (70, "better"), (math.inf, "worse"))),
         ({"metric": "rounds", "value": 100.0}, [math.inf, math.nan], "few trials"),
         ({"metric": "rounds", "value": math.inf}, [math.inf], "reproduced"),
-        ({"metric": "rounds", "value": math.inf}, [90.0], "better"),
+        *(({"metric": "rounds", "value": math.inf}, [90.0, *sd], "better") for sd in ([], [7.0])),
         *(({"metric": "hidden_units", "value": 200.0}, [ours], word)
           for ours, word in ((190, "reproduced"), (210, "reproduced"), (211, "worse"))),
         ({"metric": "bytes_up", "value": 3.0}, [9.0], "shown"),
@@ -152,7 +144,7 @@ SAME = {"A": 0.905, "E": 0.95, "alone": 0.5}
 
 
 def beside(exhibit, *values, stand_ins=None, sd=0.0) -> pd.DataFrame:
-    return printed_rows(exhibit, values, numbers_of(exhibit, SAME, sd), stand_ins or {})
+    return judging.printed_rows(exhibit, values, numbers_of(exhibit, SAME, sd), stand_ins or {})
 
 
 def test_the_printed_verdicts_of_the_record_come_out_again():
@@ -215,11 +207,11 @@ def test_a_setting_of_the_paper_is_taken_over_or_differs(split, method, printed,
     several = {"settings": [{"passes": 3}, {"passes": 9}], "choose": "pooled_train"}
     exhibit = small(methods=[{"name": "pfnm", "label": "P", "sigma2": 0.1, **several}])
     given = value(**SETTING | {"split": split, "method": method, "value": printed})
-    assert printed_rows(exhibit, [given], pd.DataFrame(), {})["verdict"].tolist() == [told]
+    assert judging.printed_rows(exhibit, [given], pd.DataFrame(), {})["verdict"].tolist() == [told]
 
 
 def required(exhibit, *values):
-    require_cells([exhibit], values)
+    judging.require_cells([exhibit], values)
 
 
 @pytest.mark.parametrize(
@@ -246,11 +238,11 @@ def test_a_printed_value_that_belongs_nowhere_is_a_sentence(call, change, senten
 def test_the_printed_values_of_the_repository_belong_to_its_tables_exhibits_and_checks():
     made = Plan(Config(), load_exhibits(), "paper")
     for paper in made.files:
-        require_printed(made, paper)
-        for printed in read_published(published_file(paper)):
+        judging.require_printed(made, paper)
+        for printed in judging.read_published(published_file(paper)):
             shown = printed.set_up.partition(": ")[0].partition(", ")[0]
             assert not shown or f"{paper}/{shown}" in made.exhibits, printed.where
-            if check := check_of(printed.apart):
+            if check := judging.check_of(printed.apart):
                 claims = {c.id: c.all_checks for c in load_claims(claims_file(paper)).claims}
                 assert len(claims[check[0]]) >= check[1], printed.where
 

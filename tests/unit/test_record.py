@@ -281,9 +281,11 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
 
 
 def test_numbers_on_one_side_only_are_counted(made):
-    record("tiny", [KEY])
     path = Path(made.exhibit_file(KEY, ".csv"))
     lines = path.read_text().splitlines(keepends=True)
+    lines[1] = lines[1].replace(lines[1].split(",")[5], "", 1)  # failed, here and in the record
+    rewrite(made.exhibit_file(KEY, ""), ".csv", "".join(lines).encode())
+    record("tiny", [KEY])
     rewrite(made.exhibit_file(KEY, ""), ".csv", "".join(lines[:-1]).encode())
     found = compare("tiny", KEY)
     assert found.verdict.endswith("1 numbers are on one side only")

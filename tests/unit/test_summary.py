@@ -6,6 +6,7 @@ import math
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,7 @@ from fedrepro.numbers.tables_and_selection import (
     summarise,
     tidy,
 )
+from fedrepro.numbers.trial_statistics import last_series
 from fedrepro.planning.config_files import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.plan import Plan
@@ -154,12 +156,12 @@ def test_a_curve_is_lost_where_its_end_is_no_number(end, lost):
     assert math.isnan(found) == lost
 
 
-def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int:
+def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False, series=None) -> int:
     """Which of as many settings, with these criteria, is chosen."""
     spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
     settings = [Setting(one) for one in spec.expand()]
     measure = ExhibitMethod(spec, "D", None, choice, reference=False, settings=tuple(settings))
-    found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
+    found = {s: Candidate(series or {}, [mean]) for s, mean in zip(settings, means, strict=True)}
     return settings.index(select_setting(found, measure, "here", allow_all_failed=lost_stay))
 
 
@@ -320,6 +322,27 @@ def test_rows_that_are_missing_are_named(rule, cut, sentence):
     tables = {r: cut(t) if r.method.name == "pfnm" else t for r, t in tables_of(made).items()}
     with pytest.raises(FedreproError, match=sentence):
         summarise(made.exhibit(KEY), tables)
+
+
+def test_rounds_that_a_trial_did_not_come_to_are_no_rows():
+    """It diverged, or reached its target; a mean over last rounds that it lacks is no number."""
+    file = file_of(methods=[{"name": "fedavg", "label": "FedAvg"}], by_rounds=True)
+    made = Plan(Config(), {"small": file}, "quick")
+    frames = {run: table.to_pandas() for run, table in tables_of(made, "small/x").items()}
+    left = {r: f[(f["round"] != 3) | (f["trial"] != 1)] for r, f in frames.items()}
+    tables = {r: pa.Table.from_pandas(f, preserve_index=False) for r, f in left.items()}
+    numbers = summarise(made.exhibit("small/x"), tables).numbers
+    assert set(numbers["round"].dropna()) == {1, 2}
+    rows = curves("accuracy", "test", {1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.5, 2: math.nan})
+    found = last_series(rows.assign(client=None), 3, 2, "here")["accuracy", "test"]
+    assert found == pytest.approx([0.6, math.nan], nan_ok=True)
+
+
+def test_a_setting_that_is_left_out_does_not_compete_and_all_of_them_stay_left_out():
+    undefined = {("left_out", ""): [1.0, 0.0]}
+    rows = curves("accuracy", "server_validation", {None: 0.9}, {None: 0.9})
+    assert np.isnan(read(rows, rule(), 2, undefined)).all()
+    assert chosen(rule(), math.nan, math.nan, series=undefined) == 0
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -24,16 +24,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.api import DISCLOSED, NEEDS
-from fedrepro.core.checksummed_files import (
-    SCHEMA_VERSION,
-    checksum_of,
-    checksum_of_file,
-    corrupt_file_error,
-    read_checked,
-    read_json,
-    write_bytes,
-    write_json,
-)
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import render
 from fedrepro.core.provenance import loaded_source, origins, versions
@@ -77,7 +68,7 @@ def describe(exhibit: Exhibit, plan: Plan) -> dict[str, Any]:
     settings, file = exhibit.settings, plan.files[exhibit.paper]
     return {
         "kind": "exhibit",
-        "schema": SCHEMA_VERSION,
+        "schema": artifacts.SCHEMA_VERSION,
         "key": exhibit.key,
         "scale": plan.scale,
         "command": command(plan.scale, exhibit.key, exhibit.suffix),
@@ -228,7 +219,9 @@ class ExhibitFiles:
                 raise _missing(path, self.about["scale"], self.about["key"])
             if suffix == ".json":
                 return Path(path).read_bytes()
-            return read_checked(path, self.about["files"].get(suffix, ""), f"{self.base}.json")
+            return artifacts.read_checked(
+                path, self.about["files"].get(suffix, ""), f"{self.base}.json"
+            )
         except FedreproError as error:
             raise (_altered(path, self.base) if self.run else error) from error
 
@@ -237,7 +230,7 @@ class ExhibitFiles:
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
-            raise corrupt_file_error(f"{self.base}{suffix}", error) from error
+            raise artifacts.corrupt_file_error(f"{self.base}{suffix}", error) from error
 
     @property
     def numbers(self) -> pd.DataFrame:
@@ -258,11 +251,11 @@ def write_files(
 
     The json has `about`, and checksums of these files and of existing ones with suffixes `there`.
     """
-    checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
-    checksums |= {suffix: checksum_of_file(f"{base}{suffix}") for suffix in there}
+    checksums = {suffix: artifacts.checksum_of(data) for suffix, data in contents.items()}
+    checksums |= {suffix: artifacts.checksum_of_file(f"{base}{suffix}") for suffix in there}
     for suffix, data in contents.items():
-        write_bytes(f"{base}{suffix}", data)
-    write_json(f"{base}.json", {**about, "files": checksums})
+        artifacts.write_bytes(f"{base}{suffix}", data)
+    artifacts.write_json(f"{base}.json", {**about, "files": checksums})
     return [Path(f"{base}{suffix}") for suffix in (*contents, ".json")]
 
 
@@ -274,14 +267,16 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
         raise _missing(path, scale, key)
-    about = read_json(path, KEYS)
+    about = artifacts.read_json(path, KEYS)
     if (about.get("scale"), about.get("key")) != (scale, key):
         raise FedreproError(
             f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
             f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
         )
     run = about.get("run", {})
-    if not run and (about["schema"] != SCHEMA_VERSION or not isinstance(about.get("files"), dict)):
+    if not run and (
+        about["schema"] != artifacts.SCHEMA_VERSION or not isinstance(about.get("files"), dict)
+    ):
         raise FedreproError(
             f"{path} is of another version of fedrepro, and names no checksums; delete it, and "
             "make the figure again from the results that are there"
@@ -336,14 +331,16 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 def write_claims(path: Path, text: str) -> list[Path]:
     """Write verdicts on claims (csv text) to `path`, a checksum to a json; return both paths."""
-    about = {"kind": "claims", "schema": SCHEMA_VERSION, "paper": path.parent.name}
+    about = {"kind": "claims", "schema": artifacts.SCHEMA_VERSION, "paper": path.parent.name}
     return write_files(str(path.with_suffix("")), about, {".csv": text.encode()})
 
 
 def read_claims(path: Path) -> str:
     """Read the verdicts on a paper's claims, csv text; raise FedreproError if it was changed."""
     json_path = path.with_suffix(".json")
-    about = read_json(json_path, {"files": dict})
+    about = artifacts.read_json(json_path, {"files": dict})
     if about.get("paper") != path.parent.name:
-        raise corrupt_file_error(json_path, f"it is not on the claims of {path.parent.name}")
-    return read_checked(path, str(about["files"].get(".csv")), json_path).decode()
+        raise artifacts.corrupt_file_error(
+            json_path, f"it is not on the claims of {path.parent.name}"
+        )
+    return artifacts.read_checked(path, str(about["files"].get(".csv")), json_path).decode()

@@ -167,6 +167,7 @@ def paired_differences(
     In a trial both have equal data, partition and, if one-shot, local models, so variation from
     these cancels in the difference. Final values with selected parameter values are compared, in
     shared trials. Figures are in `reports`, of one `exhibit` (paper/name) or paper if it is given.
+    In one exhibit, a method without a shown parameter is compared with each value of the other.
 
     Returns:
         A row per combination of swept parameters; equal results in several figures are listed once.
@@ -191,7 +192,10 @@ def paired_differences(
         table = table[(table["metric"] == metric) & table["split"].isin([split, ""])]
         leading = [name for name in leading_columns(table) if name != ROUND]
         first, second = (_named(table, name).assign(all=0) for name in (one, other))
-        both = first.merge(second, on=["all", *leading], suffixes=("", "_other"))
+        # in a figure that is asked for by name, what one of them alone shows need not be equal
+        both_show = (n for n in leading if first[n].notna().any() and second[n].notna().any())
+        on = list(both_show) if exhibit == drawn.key else leading
+        both = first.merge(second, on=["all", *on], suffixes=("", "_other"))
         for row in both[both["method"] != both["method_other"]].to_dict("records"):
             texts = row["by_trial"], row["by_trial_other"]
             left, right = by_trial([tuple(map(float, text.split())) for text in texts]).T
@@ -199,7 +203,7 @@ def paired_differences(
             labels, means = (row["method"], row["method_other"]), (left.mean(), right.mean())
             ends = found.value, found.low, found.high
             cells = dict(zip(COMPARED, (drawn.key, *labels, *means, *ends, len(left)), strict=True))
-            place = {name: row[name] for name in leading}
+            place = {n: row[n] if pd.notna(row[n]) else row.get(f"{n}_other") for n in leading}
             runs = row["setting"], row["setting_other"], *texts
             if shown.setdefault(runs, drawn.key) == drawn.key:  # a figure may join others' points
                 rows.append({"exhibit": drawn.key, **place, **cells})

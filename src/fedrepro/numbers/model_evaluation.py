@@ -103,10 +103,7 @@ def measure(
             counted = right[np.concatenate(by_rows)]
         numbers.append(Number("accuracy", float(counted.mean()), name))
         numbers += [Number("accuracy_of_means", v, name) for v in _by_means(model, split, draws)]
-        if by_rows:
-            # a client may have been given none to validate with
-            by_client = [float(right[rows].mean()) for rows in by_rows if len(rows)]
-            numbers.append(Number("accuracy_clients", float(np.mean(by_client)), name))
+        numbers += on_own([right] * len(by_rows), name, by_rows)
     numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
     numbers += [Number(name, value) for name, value in sorted(model.diagnostics.items())]
     return numbers
@@ -115,17 +112,28 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Return (metrics of clients' own `models` on the split "test", accuracy of each client)."""
-    test = splits["test"]
-    accuracies = [
-        float(correct(m, test, draws and replace(draws, place=draws.place.at(client=j))).mean())
-        for j, m in enumerate(models)
-    ]
-    found = {"accuracy": float(np.mean(accuracies)), "accuracy_worst": min(accuracies)}
-    if means := [mean for model in models for mean in _by_means(model, test, draws)]:
-        found["accuracy_of_means"] = float(np.mean(means))
-    numbers = [Number(name, value, "test") for name, value in found.items()]
-    return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
+    """Return (metrics of clients' own `models` on `splits`, accuracy of each client on "test")."""
+    numbers, each = list[Number](), dict[str, list[float]]()
+    drawn = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
+    for name, split in splits.items():
+        answers = [correct(model, split, own) for model, own in zip(models, drawn, strict=True)]
+        each[name] = [float(right.mean()) for right in answers]
+        found = {"accuracy": float(np.mean(each[name])), "accuracy_worst": min(each[name])}
+        if means := [mean for model in models for mean in _by_means(model, split, draws)]:
+            found["accuracy_of_means"] = float(np.mean(means))
+        numbers += [Number(metric, value, name) for metric, value in found.items()]
+        numbers += on_own(answers, name, split.rows)
+    numbers += size(models[0], next(iter(splits.values())), draws.samples if draws else 1)
+    return numbers, each.get("test", [])
+
+
+def on_own(answers: Sequence[np.ndarray], name: str, rows: Sequence[np.ndarray]) -> list[Number]:
+    """Return `accuracy_clients` on split `name`, the mean over clients j of answers[j][rows[j]]."""
+    if not rows:
+        return []
+    # a client may have been given none to validate with
+    each = [float(hits[own].mean()) for hits, own in zip(answers, rows, strict=True) if len(own)]
+    return [Number("accuracy_clients", float(np.mean(each)), name)]
 
 
 def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -> list[float]:

@@ -22,13 +22,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fedrepro.core import evaluation_schedule_and_successive_halving as schedules
 from fedrepro.core.checksummed_files import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_successive_halving import (
-    TIE_DIGITS,
-    SelectionRule,
-    rungs,
-)
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, all_metrics, metrics_of
 from fedrepro.core.params import render
 from fedrepro.numbers import trial_statistics as stats
@@ -110,7 +106,7 @@ def summarise(
                 series |= stats.last_series(by_setting[chosen], last, trials, where)
             series |= further((files or {}).get(run, ()), token, measure, trials, where)
             rows = [place | row for row in _number_rows(series, chosen)]
-            if measure.over_clients and stats.FAILED not in frames[run]["metric"].values:
+            if measure.over_clients and not without_number(series):
                 among = stats.over_clients(frames[run], token, trials, where)
                 for row in rows:
                     row[stats.CLIENTS_SD] = among.get((row["metric"], row["split"]))
@@ -124,7 +120,7 @@ def summarise(
     if any(measure.over_clients for measure in exhibit.measures):
         columns.append(stats.CLIENTS_SD)
     if exhibit.pairs:
-        numbers = stats.with_pairs(numbers, leading, exhibit)
+        numbers = stats.with_pairs(numbers, exhibit)
         columns += stats.COLUMNS
     tried = [*leading, *CHOICE]
     if any(run.is_race for run in exhibit.trials):
@@ -141,6 +137,8 @@ def _round_rows(
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
     for done in sorted(set(rows["round"].astype(int).tolist())):
         own = rows[rows["round"] == done]
+        if own["trial"].nunique() < trials:  # a trial diverged, or reached its target, before
+            continue
         series = stats.by_metric(own, setting.token, trials, f"{where}, round {done}")
         yield from ({ROUND: done, **row} for row in _number_rows(series, setting))
 
@@ -218,7 +216,7 @@ def candidates(
         criterion: Sequence[float] = ()
         if choice and measure.chosen:
             if race:  # the last rung that it came to in all trials
-                due = judged[judged["round"].isin(rungs(race))]
+                due = judged[judged["round"].isin(schedules.rungs(race))]
                 counts = due.groupby("round")["trial"].nunique()
                 judged = due[due["round"] == counts.index[counts == counts.max()].max()]
             elif math.isfinite(last):
@@ -231,18 +229,18 @@ def candidates(
 def criterion_of(
     rows: pd.DataFrame,
     series: Series,
-    choice: SelectionRule,
+    choice: schedules.SelectionRule,
     setting: Setting,
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which `setting` is selected, in each trial; all NaN if a trial failed.
+    """Return the number by which `setting` is selected, in each trial; all NaN if one has none.
 
     `rows` are the setting's measurements in rounds, `series` its final values by (metric, split).
     FedreproError, which names `where`, is raised if these lack the metric of the rule `choice`.
     """
     metric, split = choice.metric, choice.split
-    if (stats.FAILED, "") in series:  # in some trial
+    if without_number(series):
         return [math.nan] * trials
     ends = series.get((metric, split), ())
     values: Sequence[float] = ends
@@ -266,7 +264,12 @@ def criterion_of(
     return values
 
 
-def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
+def without_number(series: Series) -> bool:
+    """Return whether the method failed in some trial, or was left out as undefined there."""
+    return not series.keys().isdisjoint({(stats.FAILED, ""), (stats.LEFT_OUT, "")})
+
+
+def _shared_rounds(rows: Iterable[pd.DataFrame], choice: schedules.SelectionRule) -> float:
     """Return the last round that all settings (frames `rows`) ran, or inf; skip diverged ones."""
     last = []
     for frame in rows:
@@ -293,16 +296,18 @@ def select_setting(
     """Return the setting with the best mean by the rule of `measure`; ties go to the first.
 
     Settings that failed (their number is not finite) or were stopped do not count. If all failed,
-    the first is returned with `allow_all_failed`, else an error names `where`.
+    the first is returned with `allow_all_failed`, or if all were left out; else an error names
+    `where`.
     """
     assert measure.choose is not None
     choice = measure.choose
     sign = all_metrics()[choice.metric].better
     means = {s: mean(one.criterion) for s, one in settings.items() if one.stopped is None}
-    able = {s: sign * round(v, TIE_DIGITS) for s, v in means.items() if math.isfinite(v)}
+    able = {s: sign * round(v, schedules.TIE_DIGITS) for s, v in means.items() if math.isfinite(v)}
     if able:
         return max(able, key=able.__getitem__)
-    if allow_all_failed and means:
+    undefined = all((stats.LEFT_OUT, "") in one.series for one in settings.values())
+    if means and (allow_all_failed or undefined):
         return next(iter(means))
     raise FedreproError(
         f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "

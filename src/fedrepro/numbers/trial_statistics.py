@@ -111,7 +111,7 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     for place, rows in curves.groupby(["metric", "split", "trial"]):
         metric, split, trial = map(str, place)
         values = rows.sort_values("round")["value"].tolist()[-rounds:]
-        if len(values) < rounds:
+        if len(values) < rounds and math.isfinite(values[-1]):  # else it diverged
             raise FedreproError(
                 f"{where}: a mean over the last {rounds} measured rounds needs {rounds}, and "
                 f"trial {trial} has {len(values)}; measure more often, or lower `last_rounds`"
@@ -140,19 +140,17 @@ def sd(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def with_pairs(
-    rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], exhibit: Exhibit
-) -> list[dict[str, Any]]:
+def with_pairs(rows: Sequence[Mapping[Any, Any]], exhibit: Exhibit) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to a figure's `rows`, for methods of few trials.
 
-    `leading` are columns of parameters. `paired_with` is a method of more trials. `paired_mean` is
-    that method's final mean, plus the mean difference to it in shared trials. Thus easy trials do
-    not favour a method.
+    `paired_with` is a method of more trials. `paired_mean` is that method's final mean, plus the
+    mean difference to it in shared trials. Thus easy trials do not favour a method.
     """
     compared = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
-    places = [name for name in leading if name != ROUND]
+    shown = {measure.label: measure.show for measure in exhibit.measures}
 
     def key(row: Mapping[Any, Any], method: str) -> tuple[str, ...]:
+        places = (*exhibit.swept, *shown[method])
         where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
         return (method, row["metric"], row["split"], *where)
 

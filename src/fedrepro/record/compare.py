@@ -69,6 +69,8 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     every = kept.index.append(mine.index).unique()
     kept, mine = kept.reindex(every), mine.reindex(every)
     equal = mine["mean"] == kept["mean"]
+    failed = mine["mean"].isna() & kept["mean"].isna()  # on both sides, if each has the row
+    equal |= failed & (mine["setting"] == kept["setting"])
     difference = (mine["mean"] - kept["mean"]).mask(equal, 0.0)
     ours_sd, kept_sd = (side["sd"].astype(float) / side["trials"] ** 0.5 for side in (mine, kept))
     spread = (ours_sd**2 + kept_sd**2) ** 0.5

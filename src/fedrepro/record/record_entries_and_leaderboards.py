@@ -13,21 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.checksummed_files import (
-    SCHEMA_VERSION,
-    corrupt_file_error,
-    read_json,
-    read_table,
-)
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
-from fedrepro.numbers.exhibit_files import (
-    KEPT,
-    ExhibitFiles,
-    open_exhibit,
-    write_claims,
-    write_files,
-)
+from fedrepro.numbers import exhibit_files
 from fedrepro.numbers.run_times import spent_by_stage, timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.planning.config_files import ExhibitFile, load_exhibits
@@ -71,12 +60,12 @@ def record(
     recorded, folder = Recorded(), target / scale
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
     for key, kept in read.items():
-        recorded.files.extend(write_files(str(folder / key), *kept))
+        recorded.files.extend(exhibit_files.write_files(str(folder / key), *kept))
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
         if (published := claims_file(paper)).exists():
             own = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
             text = csv_text(verdicts(published, own, folder))
-            recorded.files.extend(write_claims(folder / paper / "claims.csv", text))
+            recorded.files.extend(exhibit_files.write_claims(folder / paper / "claims.csv", text))
         if exhibits_file(paper).exists():
             file = load_exhibits()[paper]
             for version in file.boards:
@@ -93,10 +82,10 @@ def read_drawn(
     `key` is paper/name below `<source>/<scale>`. Added to the json are run times, machines, and csv
     files that have a header only. Doubts on source code and run times are appended to `warnings`.
     """
-    files = open_exhibit(source / scale, key, scale)
+    files = exhibit_files.open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
-    read_table(f"{files.base}.metrics.parquet", "metrics")
-    contents = {suffix: every[suffix] for suffix in KEPT if suffix in every}
+    artifacts.read_table(f"{files.base}.metrics.parquet", "metrics")
+    contents = {suffix: every[suffix] for suffix in exhibit_files.KEPT if suffix in every}
     blank = dict(files.about.get("blank", {}))
     for suffix in (".choice.csv", ".printed.csv"):
         if suffix in contents and contents[suffix].count(b"\n") == 1:
@@ -121,7 +110,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
+def _run(files: exhibit_files.ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     """Return the dict of `spent_by_stage` with "machines", [dict]; note gaps in `warnings`."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
@@ -156,7 +145,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 def entries_in(
     reports: Path, paper: str, version: str, scale: str
-) -> list[tuple[str, ExhibitFiles]]:
+) -> list[tuple[str, exhibit_files.ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
     Returns pairs ("verified" or "reported", files of one table). A submission is verified if its
@@ -165,15 +154,15 @@ def entries_in(
     """
     from fedrepro.numbers.leaderboard import REPORTED, VERIFIED
 
-    entries: list[tuple[str, ExhibitFiles]] = []
+    entries: list[tuple[str, exhibit_files.ExhibitFiles]] = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
         folder, verdict, computed = path.parent, path.with_name(VERDICT), REPORTED
         if verdict.exists():
             computed = VERIFIED
-            if read_json(verdict, {"files": dict})["files"] != digests_of(folder):
-                raise corrupt_file_error(folder, "it is not what its verdict is of")
-        keys = read_json(path, {"exhibits": list})["exhibits"]
-        entries += [(computed, open_exhibit(folder, key, scale)) for key in keys]
+            if artifacts.read_json(verdict, {"files": dict})["files"] != digests_of(folder):
+                raise artifacts.corrupt_file_error(folder, "it is not what its verdict is of")
+        keys = artifacts.read_json(path, {"exhibits": list})["exhibits"]
+        entries += [(computed, exhibit_files.open_exhibit(folder, key, scale)) for key in keys]
     return entries
 
 
@@ -195,7 +184,7 @@ def write_board(
         raise FedreproError(
             f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
         )
-    parts = [open_exhibit(reports, key, scale) for key in present]
+    parts = [exhibit_files.open_exhibit(reports, key, scale) for key in present]
     others = entries_in(reports, file.paper, version, scale)
     numbers = boards.board_data(board, parts, others)
     rows = boards.board_rows(numbers)
@@ -207,7 +196,7 @@ def write_board(
     texts |= pictures(settings, read_csv(csv_text(boards.leaderboard(numbers, known))))
     about = {
         "kind": "leaderboard",
-        "schema": SCHEMA_VERSION,
+        "schema": artifacts.SCHEMA_VERSION,
         "key": f"{file.paper}/{version}",
         "scale": scale,
         "board": settings,
@@ -215,4 +204,4 @@ def write_board(
         "missing": [key for key in keys if key not in present],
         "without_score": [scene.name for scene in numbers.entries if scene not in numbers.scenes],
     }
-    return write_files(str(out or reports / file.paper / version), about, texts)
+    return exhibit_files.write_files(str(out or reports / file.paper / version), about, texts)

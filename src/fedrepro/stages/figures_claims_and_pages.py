@@ -119,7 +119,7 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     _require_all(exhibit, numbers, plan.scale)
     if exhibit.pairs:
         plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
-        paired = with_pairs(plain.to_dict("records"), tables.leading_columns(plain), exhibit)
+        paired = with_pairs(plain.to_dict("records"), exhibit)
         numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
     text = tables.csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | exhibit_files.describe(exhibit, plan)

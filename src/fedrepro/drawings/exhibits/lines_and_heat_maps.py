@@ -208,11 +208,11 @@ class Lines(layout.Figured):
         for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
             metric = all_metrics()[panel.metric]
             panel.draw(axes, numbers, found, look)
-            share = bool(panel.of) or metric.unit.startswith("share of")
-            if share and "y" not in panel.log:
+            shares = bool(panel.of) or metric.unit.startswith("share of")
+            if share := shares and "y" not in panel.log:
                 layout.percent(axes)
                 least, most = axes.get_ylim()
-                axes.set_ylim(max(least, -0.03), min(most, 1.03))
+                axes.set_ylim(max(least, -0.03), most if panel.of else min(most, 1.03))
             elif metric.unit == "bytes":
                 axes.yaxis.set_major_formatter(EngFormatter("B"))
             if panel.zero:

@@ -81,14 +81,11 @@ class TableDrawing(Drawing):
         """Return {".html": table, ".printed.csv": printed values and ours}, as bytes."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.tables_and_selection import csv_text, read_csv
-        from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
-            printed_rows,
-            read_published,
-        )
+        from fedrepro.numbers.verdicts import verdicts_on_printed_values as verdicts
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
-        published = read_published(published_file(exhibit.paper))
-        printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
+        published = verdicts.read_published(published_file(exhibit.paper))
+        printed = csv_text(verdicts.printed_rows(exhibit, published, numbers, stand_ins))
         caption = f"{exhibit.caption} {fixed_keys(about, numbers)}."
         table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
         return {".html": html(table).encode(), ".printed.csv": printed.encode()}

@@ -6,6 +6,7 @@ values chose them. A kind for one paper is in `FORMS` of its claim_forms.py.
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,23 +23,7 @@ from fedrepro.core.paper_files import attributes_of_papers
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, exact_means, first_closed, pairs
 from fedrepro.numbers.trial_statistics import LEFT_OUT
-from fedrepro.numbers.verdicts.claim_numbers import (
-    Cell,
-    CellFilter,
-    CellKey,
-    Exhibits,
-    Numbers,
-    Statement,
-    Trials,
-    by_trial,
-    cell_key_text,
-    contrasts,
-    filter_cells,
-    grouped_rows,
-    join_cells,
-    order,
-    statement,
-)
+from fedrepro.numbers.verdicts import claim_numbers as claimed
 from fedrepro.planning.drawing_base import Strict
 
 BOUNDS = {  # of a check, and how a number within it compares with it
@@ -87,7 +72,7 @@ class Form(Bounds):
     of: str
     metric: str = "accuracy"
     split: str = "test"
-    where: dict[str, CellFilter] = Field(default={})
+    where: dict[str, claimed.CellFilter] = Field(default={})
     points: Literal["every", "some", "most", "mean"] = "every"
     ragged: bool = False
     shows: str = ""
@@ -144,19 +129,21 @@ class Form(Bounds):
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
     @abstractmethod
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         """Yield a number to judge for each combination of swept parameters in numbers[exhibit]."""
 
-    def cells(self, numbers: Numbers, method: str) -> list[Cell]:
+    def cells(self, numbers: claimed.Numbers, method: str) -> list[claimed.Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
-    def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
+    def with_others(
+        self, numbers: claimed.Numbers
+    ) -> Iterator[tuple[claimed.Cell, list[claimed.Cell]]]:
         """Yield (number of `of`, those of `others` at equal parameters) where `others` have any."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
-        pairs = join_cells(self.cells(numbers, self.of), others)
+        pairs = claimed.join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
 
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
         """Yield a phrase for each number that the check needs and `exhibit` lacks."""
         own = numbers[exhibit]
         names = dict.fromkeys((self.of, *self.others))
@@ -167,13 +154,15 @@ class Form(Bounds):
         for name in () if lacking or self.ragged else self.others:
             others = self.cells(own, name)
             for have, against, method in ((kept, others, name), (others, kept, self.of)):
-                lone = (cell for cell, matches in join_cells(have, against) if not matches)
-                yield from (f"{method} at {cell_key_text(exhibit, cell.place)}" for cell in lone)
+                lone = (cell for cell, matches in claimed.join_cells(have, against) if not matches)
+                yield from (
+                    f"{method} at {claimed.cell_key_text(exhibit, cell.place)}" for cell in lone
+                )
         for key in self._names(self.over_columns):
             if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
                 yield f"a second value of {key} in {exhibit}"
 
-    def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
+    def missing_of(self, method: str, exhibit: str, numbers: claimed.Numbers) -> Iterator[str]:
         cells = numbers.cells(method, self.metric, self.split, {})
         if not cells:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
@@ -185,11 +174,14 @@ class Form(Bounds):
             for value in map(comparable_text, wanted if isinstance(wanted, list) else ()):
                 if present and value not in present:
                     yield f"{key} = {value} of {method} in {exhibit}"
-        if not filter_cells(known, self.where):
+        if not claimed.filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
+        for cell in claimed.filter_cells(cells, self.where):  # diverged, or a target never reached
+            if not all(map(math.isfinite, cell.trials)):
+                yield f"a finite number of {method} at {claimed.cell_key_text(exhibit, cell.place)}"
 
 
-def where_words(where: Mapping[str, CellFilter]) -> str:
+def where_words(where: Mapping[str, claimed.CellFilter]) -> str:
     """Write as text which values of columns a check is restricted to: "clients 5/10, case iid"."""
     return ", ".join(
         f"{key} {'/'.join(map(comparable_text, wanted)) if isinstance(wanted, list) else wanted}"
@@ -218,20 +210,22 @@ class Value(Form):
     def words(self) -> str:
         return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         for cell, rivals in self.with_others(numbers[exhibit]):
-            yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
+            yield claimed.statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
-def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
+def ratio_of(
+    exhibit: str, place: claimed.CellKey, one: claimed.Trials, other: claimed.Trials
+) -> claimed.Statement:
     """Return mean of `one` / mean of `other`, at parameters `place` of `exhibit`, to be judged.
 
     If r is this ratio, its value in a trial is r + (one - r * other) / mean of `other`.
     """
-    numerator, denominator = by_trial([one, other]).T
+    numerator, denominator = claimed.by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
-    return statement(exhibit, place, [tuple(moved)])
+    return claimed.statement(exhibit, place, [tuple(moved)])
 
 
 class Ratio(Form):
@@ -245,17 +239,19 @@ class Ratio(Form):
     def words(self) -> str:
         return f"{self.what} divided by {self.to}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         for cell, others in self.with_others(numbers[exhibit]):
             yield from (ratio_of(exhibit, cell.place, cell.trials, o.trials) for o in others)
 
 
-def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
+def cell_differences(
+    cells: Sequence[claimed.Cell], others: Sequence[claimed.Cell]
+) -> Iterator[claimed.Cell]:
     """Yield each of `cells` minus numbers of `others` at equal parameters, trial by trial."""
-    for cell, matches in join_cells(cells, others):
+    for cell, matches in claimed.join_cells(cells, others):
         for other in matches:
-            values, other_values = by_trial([cell.trials, other.trials]).T
-            yield Cell(cell.place, tuple(values - other_values))
+            values, other_values = claimed.by_trial([cell.trials, other.trials]).T
+            yield claimed.Cell(cell.place, tuple(values - other_values))
 
 
 class Change(Form):
@@ -273,21 +269,21 @@ class Change(Form):
         less = f" minus {self.minus}" if self.minus else ""
         return f"change of {self.what}{less} along {self.along}, {self.start} to {self.end}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         cells = self.cells(numbers[exhibit], self.of)
         if self.minus:
             cells = list(cell_differences(cells, self.cells(numbers[exhibit], self.minus)))
-        for place, group in grouped_rows(cells, [self.along]):
-            ordered = sorted(group, key=lambda cell: order(cell.place[self.along]))
+        for place, group in claimed.grouped_rows(cells, [self.along]):
+            ordered = sorted(group, key=lambda cell: claimed.order(cell.place[self.along]))
             series = [cell.trials for cell in ordered]
-            best = int(exact_means(by_trial(series)).argmax())
+            best = int(exact_means(claimed.by_trial(series)).argmax())
             # each end: where it was measured to be, and the numbers it is the best of
             (first, starts), (last, ends) = (
                 (best, series) if which == "best" else (fixed, [series[fixed]])
                 for which, fixed in ((self.start, 0), (self.end, -1))
             )
             names = [comparable_text(ordered[at].place[self.along]) for at in (first, last)]
-            yield statement(exhibit, place | {self.along: " to ".join(names)}, ends, starts)
+            yield claimed.statement(exhibit, place | {self.along: " to ".join(names)}, ends, starts)
 
 
 class Spread(Form):
@@ -306,23 +302,25 @@ class Spread(Form):
         less = f", less that of {self.minus_exhibit}" if self.minus_exhibit else ""
         return f"spread of {self.what} over {', '.join(self.over)}{less}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         others = self._groups(numbers[self.minus_exhibit]) if self.minus_exhibit else []
         for place, trials in self._groups(numbers[exhibit]):
             if self.minus_exhibit is None:
-                values = by_trial(trials)
+                values = claimed.by_trial(trials)
                 one = Contrast(pairs(values), np.zeros((len(values), 1)), least=0)
-                yield contrasts(cell_key_text(exhibit, place), one)
+                yield claimed.contrasts(claimed.cell_key_text(exhibit, place), one)
             for other in (series for at, series in others if at == place):
-                both = by_trial([*trials, *other])
+                both = claimed.by_trial([*trials, *other])
                 one = Contrast(pairs(both[:, : len(trials)]), pairs(both[:, len(trials) :]))
-                yield contrasts(cell_key_text(exhibit, place), one)
+                yield claimed.contrasts(claimed.cell_key_text(exhibit, place), one)
 
-    def _groups(self, numbers: Numbers) -> list[tuple[CellKey, list[Trials]]]:
-        groups = grouped_rows(self.cells(numbers, self.of), self.over)
+    def _groups(
+        self, numbers: claimed.Numbers
+    ) -> list[tuple[claimed.CellKey, list[claimed.Trials]]]:
+        groups = claimed.grouped_rows(self.cells(numbers, self.of), self.over)
         return [(place, [cell.trials for cell in group]) for place, group in groups]
 
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         if name := self.minus_exhibit:
             yield from self.missing_of(self.of, name, numbers[name])
@@ -341,14 +339,16 @@ class RoundsTo(Form):
     def words(self) -> str:
         return f"rounds until {self.what} is within {self.within:g} of {self.reach}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell, goals in self.with_others(numbers[exhibit]):
             if by_round := measured.get(tuple(cell.place.items())):
-                series = by_trial([goals[0].trials, *by_round.values()])
+                series = claimed.by_trial([goals[0].trials, *by_round.values()])
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
-                yield Statement(cell_key_text(exhibit, cell.place), len(behind), reached)
+                yield claimed.Statement(
+                    claimed.cell_key_text(exhibit, cell.place), len(behind), reached
+                )
 
 
 FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}

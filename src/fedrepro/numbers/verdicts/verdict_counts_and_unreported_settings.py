@@ -77,7 +77,7 @@ def _apart(row: Row) -> str:
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
     """Return sentences on printed values, the `rows` of printed.csv: number, verdicts, sources."""
-    rows = [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
+    rows = _here(rows)
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
         return []
@@ -94,14 +94,22 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     return [*sentences, f"Read in: {read}."] if read else sentences
 
 
+def reproduced(rows: Sequence[Row]) -> int:
+    """Count the printed values `rows` that are judged and reproduced, twice if printed twice."""
+    return sum(standing(row) == (FOUR[0], "reproduced") for row in _here(rows))
+
+
+def _here(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
+
+
 def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     """Count a paper's printed values and its claims; return {name of the count: number}.
 
     Printed values (`rows`) are counted in all and by status, as "judged", twice if printed twice.
     `claims`, each the rows of its checks, are counted if a run can test them, and if decided.
     """
-    here = (row for row in rows if not row["note"].startswith(printed.ELSEWHERE))
-    counts = Counter(standing(row)[0] for row in here)
+    counts = Counter(standing(row)[0] for row in _here(rows))
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
         "printed values": counts.total(),
@@ -204,6 +212,8 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
     away = printed.difference(float(check["value"]), float(row["printed"]))
     if check["check_verdict"] == STAND_IN:
         word = "stand-in"
+    elif not row["tolerance"]:
+        word = "shown"
     elif abs(away) <= float(row["tolerance"]) + printed.ROUNDING:
         word = "reproduced"
     else:

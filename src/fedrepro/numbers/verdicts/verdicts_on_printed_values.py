@@ -116,11 +116,17 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
     value, trials = fields["value"], fields["trials"]
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
-    if metric in known and not known[metric].holds(value):
-        unit = f"; it is a {known[metric].unit}, so write 0.8 for 80 %"
-        raise FedreproError(
-            f"{where}: {metric} cannot be {value:g}{unit if known[metric].most == 1 else ''}"
-        )
+    for key in (k for k in NUMBERS if metric in known and fields[k] is not None):
+        number, whole = fields[key], known[metric].most == 1 and key != "trials"
+        fits = known[metric].holds(number) if key == "value" else 0 <= number < math.inf
+        if (
+            not fits
+            or (whole and key != "value" and number >= 1)
+            or (key == "trials" and number % 1)
+        ):
+            what = metric if key == "value" else f"{key} of {metric}"
+            unit = f"; it is a {known[metric].unit}, so write 0.8 for 80 %" if whole else ""
+            raise FedreproError(f"{where}: {what} cannot be {number:g}{unit}")
     for key, wanted in (("apart", f"one of {', '.join(APART)}"), ("set_up", "an exhibit")):
         text = fields[key]
         word, _, reason = text.partition(": ")
@@ -242,6 +248,8 @@ def _row(
     # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
+    if trials > 1 and not set(ours["by_trial"].split()) - {"inf"}:  # never reached in any
+        spread = 0.0
     away = difference(mean, printed.value)
     sd = ours[CLIENTS_SD] if over_clients else ours["sd"]
     row |= {"mean": ours["mean"], "sd": sd, "trials": ours["trials"], "difference": away}
@@ -336,7 +344,8 @@ def printed_verdict(
         return "failed"
     if trials < 2:
         return ONE
-    if not scatter * norm.ppf((1 + PASSES) / 2) <= tolerance:
+    known = math.isinf(away) and not math.isnan(scatter)  # one was never reached
+    if not (known or scatter * norm.ppf((1 + PASSES) / 2) <= tolerance):
         return FEW
     if abs(away) <= tolerance + ROUNDING:
         return "reproduced"

@@ -121,7 +121,8 @@ def home(
         said = Markup(telling(answers.get(paper.name, "")))
         sentence = part("words", said) if said else verdict_summary(paper)
         counts = counting.settled_counts(paper.printed, paper.claims)
-        cards.append({"paper": paper, "sentence": sentence, "counts": counts})
+        card = {"paper": paper, "sentence": sentence, "counts": counts}
+        cards.append(card | {"reproduced": counting.reproduced(paper.printed)})
     return page(
         "home.md",
         board=texts.answer(shown[0]) if shown else {},

@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedrepro.core.checksummed_files import read_checked, read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.paper_files import published_file
+from fedrepro.core.paper_files import claims_file, published_file
 from fedrepro.drawings import tables
 from fedrepro.numbers.cost_and_needs_words import megabytes, needs_in_words
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
@@ -24,6 +24,7 @@ from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import Row, resolve
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import PRINTED, read_published
+from fedrepro.planning.config_files import load_exhibits
 from fedrepro.planning.drawing_base import final
 
 LARGE = 64 * 2**10  # bytes of a csv
@@ -164,7 +165,8 @@ def _rows(text: str) -> csv.DictReader[str]:
 
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
     about, path = next(iter(exhibits.values())).about["paper"], folder / name / "claims.csv"
-    claims = claims_of(read_claims(path)) if path.exists() else []
+    # files are left of claims and leaderboards that were taken out
+    claims = claims_of(read_claims(path)) if path.exists() and claims_file(name).exists() else []
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
     printed = [(row, shown.printed) for shown in exhibits.values() for row in shown.printed]
     rows = [resolve(row, numbers.get, claims, of_table) for row, of_table in printed]
@@ -173,9 +175,10 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
         spread = "" if value.sd is None else f"{value.sd:g}"
         own |= {"printed": f"{value.value:g}", "printed_sd": spread, "verdict": "not run"}
         rows.append({**dict.fromkeys(PRINTED, ""), **value.cell, **own})
-    boards = []
-    for drawn in sorted((folder / name).glob("[1-9]*.groups.svg"), reverse=True):  # newest first
-        base = str(drawn).removesuffix(".groups.svg")
+    boards, drawn = [], sorted((folder / name).glob("[1-9]*.groups.svg"), reverse=True)
+    file = load_exhibits(of=[name]).get(name) if drawn else None
+    bases = (str(path).removesuffix(".groups.svg") for path in drawn)  # newest first
+    for base in (base for base in bases if file and Path(base).name in file.boards):
         own = read_json(f"{base}.json", {"key": str, "files": dict, "board": dict})
         texts = (
             read_checked(f"{base}{suffix}", own["files"][suffix], f"{base}.json").decode()
