@@ -186,7 +186,7 @@ def test_a_client_that_diverges_is_as_if_not_drawn_and_momentum_is_as_many_steps
     # nobody left leaves the weights as they were
     start, found, _ = after_a_round(unwell(given), fraction=1.0)
     assert all(np.array_equal(v, found[k]) for k, v in start.items())
-    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
+    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0), (7, 1.0)):
         speed, place = 0.0, 0.0
         for _ in range(steps):
             speed = momentum * speed + 1.0

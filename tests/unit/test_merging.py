@@ -10,10 +10,11 @@ import torch
 from contract import METHODS, as_split, call
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
-from problems import CLASSES, FEATURES, problem
+from problems import CLASSES, FEATURES, problem, problem_on
 
 from fedrepro.api import BUDGET, method
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods._merging import (
     applied_of,
@@ -307,6 +308,15 @@ def test_a_gate_learns_what_even_weights_do_not_know_and_untrained_is_the_mean_o
     weights = made.gate["weight0"]
     assert np.allclose(weights.sum(axis=0), 1, atol=1e-6)
     assert np.allclose(weights[weights != 0], 0.25, atol=1e-6)
+
+
+def test_a_gate_of_texts_learns_every_character():
+    codes = (np.arange(60)[:, None] + np.arange(6)) % 3
+    values = {"embedding": 3, "units": 4, "predict": "all"}
+    model = components("model")["char_lstm"].spec(values)
+    training = components("training")["adam"].spec({"epochs": 20, "batch_size": 8, "lr": 0.05})
+    texts = problem_on(codes.astype(np.uint8), np.arange(60) % 3, 3, model, training, 3)
+    assert correct(call("fens", texts, rate=0.01, rounds=100), as_split(texts)).mean() > 0.9
 
 
 def test_a_gate_that_leaves_examples_is_fitted_to_the_others_and_chosen_by_these(given):

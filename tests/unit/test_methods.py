@@ -190,12 +190,16 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy", "train"] == right.mean()
     assert found["accuracy_clients", "train"] == np.mean([right[r].mean() for r in given.rows])
     # a client that holds none of the examples has no accuracy on them
-    short = replace(as_split(given), rows=[given.rows[0], given.rows[1][:0]])
+    short = replace(as_split(given), rows=[given.rows[0], *[given.rows[1][:0]] * 3])
     numbers = measure(call("uniform_ensemble", given), {"train": short})
     found = {(n.metric, n.split): n.value for n in numbers}
     assert found["accuracy_clients", "train"] == right[given.rows[0]].mean()
-    numbers, alone = measure_alone(call("local", given), {"test": as_split(given)})
+    local, splits = call("local", given), {"test": as_split(given), "train": short}
+    numbers, alone = measure_alone(local, splits)
     found = {(n.metric, n.split): n.value for n in numbers}
+    assert found["accuracy_worst", "train"] == min(alone)
+    right = correct(local[0], short)[given.rows[0]].mean()
+    assert found["accuracy_clients", "train"] == right != found["accuracy", "train"]
     assert len(alone) == 4
     assert found["accuracy", "test"] == pytest.approx(np.mean(alone))
     assert found["accuracy_worst", "test"] == min(alone)

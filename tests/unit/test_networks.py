@@ -16,7 +16,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.autograd_trainer_and_noise import right_predictions
-from fedrepro.training.engine import is_compiled
+from fedrepro.training.engine import is_compiled, train_and_average
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal
@@ -184,14 +184,20 @@ def test_terms_of_the_loss_are_their_formulas(name, values, terms, extra):
         check(name, examples, tasks, given, start, found, 1e-10, extra)
     if correction:
         with pytest.raises(FedreproError, match="a correction of every step needs `reference`"):
-            train(net, examples, tasks, given, start, terms=terms)
+            train_and_average(net, examples, tasks, given, start, [1.0] * len(tasks), terms=terms)
+        with pytest.raises(FedreproError, match="use one of the two"):
+            train(net, examples, tasks, given, start, terms=[*terms, Proximal(0.3)], **how)
+
+
+def over_run(task):
+    return 1 / (task.total(8, 2) * min(8, len(task.rows)))
 
 
 PRIORS = {
-    "received, run": (GaussianPrior(0.7), False, lambda task: 0.7 / (task.total(8, 2) * 8)),
+    "received, run": (GaussianPrior(0.7), False, lambda task: 0.7 * over_run(task)),
     "received, client": (GaussianPrior(over="client"), False, lambda task: 1 / len(task.rows)),
-    "fixed": (GaussianPrior(2.0, sd=0.4), False, lambda task: 2 / (task.total(8, 2) * 8)),
-    "handed over": (GaussianPrior(), True, lambda task: 1 / (task.total(8, 2) * 8)),
+    "fixed": (GaussianPrior(2.0, sd=0.4), False, lambda task: 2 * over_run(task)),
+    "handed over": (GaussianPrior(), True, over_run),
 }
 
 

@@ -189,6 +189,25 @@ def test_statistics_are_measured_again_on_the_data_that_there_are(given):
     assert np.allclose(made.tensors["norm.running_var"][0], wanted["norm.running_var"])
 
 
+def test_batch_norm_alone_is_measured_again_where_it_can_be():
+    norms = nn.BatchNorm2d(1), nn.InstanceNorm2d(1, track_running_stats=True)
+    flat, head = nn.Flatten(), nn.Linear(64, CLASSES)
+
+    def measured(count, *layers):
+        network = network_of(model_of(lambda *_: nn.Sequential(*layers, head)), SHAPE, CLASSES)
+        held = {name: torch.full_like(value, 0.5) for name, value in network.tensors.items()}
+        x = torch.rand(count, 64)
+        return x.mean(), running_statistics(network, held, Examples(x, x))
+
+    mean, found = measured(20, *norms, flat)
+    assert found["0.running_mean"] == pytest.approx(float(mean))
+    assert found["1.running_mean"] == found["1.running_var"] == 0.5
+    with pytest.raises(FedreproError, match="this network has no BatchNorm"):
+        measured(20, norms[1], flat)
+    with pytest.raises(FedreproError, match="cannot be measured on 1 examples"):
+        measured(1, flat, nn.BatchNorm1d(64))
+
+
 def test_statistics_and_norms_stay_with_each_client(given):
     each, done = merged(given, "average"), worked_by("average", given, "local")
     made, kept = done.made, sum(given.models.tensors[name].size for name in NETWORK.norms)
@@ -206,8 +225,9 @@ def test_statistics_and_norms_stay_with_each_client(given):
 
 
 @pytest.mark.parametrize("rule", ["average", "local", "recalibrate"])
-def test_rounds_have_the_rules(given, rule):
-    item = components("method")["fedavg"]
+@pytest.mark.parametrize("name", ["fedavg", "adaptive_fedavg"])
+def test_rounds_have_the_rules(given, name, rule):
+    item = components("method")[name]
     spec = item.spec({"batchnorm": rule, "fraction": 0.7, "rounds": 2})
     clients = replace(given.clients, method="fedavg", needs=item.meta["needs"])
     judge, info = GlobalEvaluator(spec, clients), allowed(given.info, item)
@@ -222,16 +242,20 @@ def test_rounds_have_the_rules(given, rule):
         network = clients.network
         sent = [s for name, s in network.shapes.items() if name not in network.norms]
         assert report.traffic.bytes_up == 2 * 4 * sum(int(np.prod(s)) for s in sent)
+        for layer in network.norms:  # which no client sends
+            assert np.array_equal(state["weights"][layer], begun["weights"][layer])
         one, two, *_ = (models[int(j)].tensors for j in state["kept"])
         assert not np.array_equal(one["norm.running_var"], two["norm.running_var"])
         assert all(np.array_equal(one["stem.weight"], m.tensors["stem.weight"]) for m in models)
     else:
         before, after = (of["weights"]["norm.running_var"] for of in (begun, state))
         assert not np.array_equal(before, after)
-    split = EvaluationSplit(given.clients.data.examples, given.labels, SHAPE, CLASSES)
+    split = EvaluationSplit(given.clients.data.examples, given.labels, SHAPE, CLASSES, given.rows)
     look = judge.evaluate_round(state, {"test": split}, RngKey(0))
     assert look.finite
-    assert [(number.metric, number.split) for number in look.values] == [("accuracy", "test")]
+    wanted = {"accuracy", "accuracy_clients", *(["accuracy_worst"] if rule == "local" else [])}
+    assert {number.metric for number in look.values if number.split == "test"} == wanted
+    assert len(look.values) == len(wanted)
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fednova", "fedadam"])
@@ -331,8 +355,9 @@ class Cnn(nn.Sequential):
 def test_a_name_may_be_taken_and_a_file_that_is_read_is_declared(nets):
     reads = ", reads=lambda values: input_checksum(SIZES)"
     Path("sizes.json").write_text("64")
-    Path("own.py").write_text(READS.replace("READS", reads))
-    assert model_in("own.py:Cnn") == "own_cnn"
+    for file, name in (("own.py", "own_cnn"), ("again.py", "own_cnn2")):
+        Path(file).write_text(READS.replace("READS", reads))
+        assert model_in(f"{file}:Cnn") == name
     component_files.set_files(["own.py"])
     assert network_of(parse_token("model", "sized"), (1, 8, 8), 3).classes == 3
     Path("other.py").write_text(READS.replace("READS", ""))

@@ -33,17 +33,20 @@ CLASSES, CLIENTS = 3, 3
 
 
 class Block(nn.Module):
-    """A residual block of one convolution, and one of a channel each."""
+    """A residual block of one convolution, one of a channel each, and a factor for each channel."""
 
     def __init__(self, shape, classes):
         super().__init__()
         self.stem, self.own = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
         self.deep, self.norm = nn.Conv2d(4, 4, 3, groups=4), nn.GroupNorm(1, 4)
-        self.head = nn.Linear(4 * 36, classes)
+        self.top, self.scale = nn.Conv2d(4, 5, 3), nn.Parameter(torch.ones(5, 1, 1))
+        self.head = nn.Linear(5 * 16, classes)
+        self.double()
 
     def forward(self, x):
         x = torch.relu(self.stem(x))
-        return self.head(self.norm(self.deep(x + self.own(x))).flatten(1))
+        x = self.norm(self.deep(x + self.own(x)))
+        return self.head((torch.relu(self.top(x)) * self.scale).flatten(1))
 
 
 MODELS = {
@@ -125,7 +128,7 @@ def test_permuted_copies_are_brought_together(name, match, how):
         assert all(np.allclose(arrays[0], other) for other in arrays[1:])
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet"])
+@pytest.mark.parametrize("name", ["cnn", "resnet", "block"])
 def test_the_gradient_of_the_agreement_is_that_of_differences(name):
     *_, blocks, copies = given(name)
     rng = np.random.default_rng(4)

@@ -79,7 +79,8 @@ class DownpourSgd:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
         layout = Layout(clients.network.shapes)
         start = layout.unpack(flat.numpy())
-        if self.minibatches == 1 and not clients.network.draws:
+        plain = not clients.network.draws and clients.settings.augment == "none"
+        if self.minibatches == 1 and plain:
             return layout.pack(clients.gradients(start))
         trained = clients.train(start, rng, epochs=epochs, keep_gradients=True)
         assert trained.gradients is not None
@@ -105,8 +106,11 @@ def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     begin = rng.round * wanted
 
     def stretch(client: int, held: int) -> np.ndarray:
-        first, last = begin // held, (begin + wanted - 1) // held
         place = rng.at(client=client, round=-1)
+        if not held:
+            said = f"client {client} of trial {rng.trial} has no training examples"
+            raise FedreproError(f"{said}; use fewer clients or a partition with min_examples")
+        first, last = begin // held, (begin + wanted - 1) // held
         orders = [
             place.at(epoch=epoch).stream("downpour-minibatches").permutation(held)
             for epoch in range(first, last + 1)

@@ -12,7 +12,7 @@ FedAvg, algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -176,6 +176,8 @@ class Averaging(Drawn):
         weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
         if self.batchnorm == "recalibrate":
             weights |= clients.statistics(weights, chosen.tolist())
+        if self.batchnorm == "local":  # these layers do not reach the server
+            weights |= {name: state["weights"][name] for name in clients.network.norms}
         if private:
             kept["private"] = state["private"] | scatter_client_state(chosen, trained.private)
         return {"weights": weights, "server": server, **kept}
@@ -187,6 +189,19 @@ class Averaging(Drawn):
         own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
         each = ({k: v[[j]] for k, v in own.items()} for j in range(clients.count))
         return [GlobalModel(clients.model, state["weights"] | norms) for norms in each]
+
+    def report(self, state: State, clients: Clients, metrics: Mapping[str, float] = {}) -> Report:
+        """Return a round's report: `metrics`, traffic and exchanges by the rule of BatchNorm."""
+        traffic = None
+        if self.batchnorm == "local":  # layers of BatchNorm are not sent
+            sent = clients.ledger.traffic
+            own = FLOAT_BYTES * sum(value.size for value in _norms(state, clients).values())
+            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
+            traffic = Traffic(
+                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
+            )
+        exchanges = 1 + (self.batchnorm == "recalibrate")
+        return Report(metrics, traffic=traffic, exchanges=exchanges)
 
 
 @dataclass(kw_only=True)
@@ -215,16 +230,7 @@ class Scheduled(Averaging):
         first, steps = clients.settings.lr, self._steps(rng.round)
         lr = None if self.last_lr is None else self._between(first, self.last_lr, rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
-        traffic = None
-        if self.batchnorm == "local":  # layers of BatchNorm are not sent
-            sent = clients.ledger.traffic
-            own = FLOAT_BYTES * sum(value.size for value in _norms(state, clients).values())
-            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
-            traffic = Traffic(
-                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
-            )
-        exchanges = 1 + (self.batchnorm == "recalibrate")
-        return after or state, Report(traffic=traffic, exchanges=exchanges)
+        return after or state, self.report(state, clients)
 
     def _steps(self, done: int) -> int | None:
         """Return the number of local minibatches in round number `done`, None for whole epochs."""

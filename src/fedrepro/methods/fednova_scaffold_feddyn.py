@@ -19,16 +19,8 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Tr
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.methods import fedavg_variants_and_base_classes as fedavg
 from fedrepro.methods._merging import with_mean_buffers
-from fedrepro.methods.fedavg_variants_and_base_classes import (
-    NEEDS,
-    DrawnForSteps,
-    ServerLr,
-    gather_client_state,
-    sample_clients,
-    scatter_client_state,
-    zeros,
-)
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.federation.norm_statistics import mean_buffers
 from fedrepro.training.loss_terms import Correction, Proximal
@@ -37,9 +29,9 @@ from fedrepro.training.training_settings_and_procedures import settings_of
 NUMBER_BYTES = 4
 
 
-@method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
+@method("fednova", kind="federated", needs=fedavg.NEEDS, trainings={"sgd"}, label="FedNova")
 @dataclass(kw_only=True)
-class FedNova(DrawnForSteps):
+class FedNova(fedavg.DrawnForSteps):
     """FedNova: averages clients' updates, each divided by its effective number of steps a_j.
 
     Global weights x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with y_j the model of client
@@ -52,7 +44,7 @@ class FedNova(DrawnForSteps):
     ) -> tuple[State, Report]:
         """Train at drawn clients, average their normalised updates; return new state and report."""
         assert info.example_counts is not None
-        chosen = sample_clients(clients.count, self.fraction, rng)
+        chosen = fedavg.sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
         sent = clients.models(up=len(chosen), down=len(chosen))
         report = Report(traffic=sent + Traffic(bytes_up=NUMBER_BYTES * len(chosen)))
@@ -117,9 +109,12 @@ def averaged(
 def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
     """Return how many steps without momentum move as far as `steps` with it: a_j, float64 (n,).
 
-    K steps with momentum r are (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
+    K steps with momentum r are (K - r (1 - r^K) / (1 - r)) / (1 - r), and K (K + 1) / 2 in the
+    limit of r = 1. Source: FedNova, table 1.
     """
     r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
+    if r == 1:
+        return np.asarray(count * (count + 1) / 2)
     return np.asarray((count - r * (1 - r**count) / (1 - r)) / (1 - r))
 
 
@@ -128,9 +123,9 @@ def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
-@method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
+@method("scaffold", kind="federated", needs=fedavg.NEEDS, trainings={"sgd"}, label="SCAFFOLD")
 @dataclass(kw_only=True)
-class Scaffold(DrawnForSteps):
+class Scaffold(fedavg.DrawnForSteps):
     """SCAFFOLD: clients' steps are corrected by control variates that clients and server keep.
 
     Client j trains y from the global weights x: y <- y - lr (gradient(y) - c_j + c), then c_j <-
@@ -141,21 +136,21 @@ class Scaffold(DrawnForSteps):
     II, which has neither momentum nor p_j.
     """
 
-    server_lr: ServerLr = 1.0
+    server_lr: fedavg.ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the state before round 1: randomly drawn global weights, zero control variates."""
         start = super().init(clients, info, rng)
-        return {**start, "control": zeros(start["weights"]), "kept": {}}
+        return {**start, "control": fedavg.zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Train at drawn clients by corrected steps; return the new state and a report."""
         assert info.example_counts is not None
-        chosen = sample_clients(clients.count, self.fraction, rng)
-        nothing = {k: v[0] for k, v in zeros(state["control"]).items()}
-        client_controls = gather_client_state(state["kept"], chosen, nothing)
+        chosen = fedavg.sample_clients(clients.count, self.fraction, rng)
+        nothing = {k: v[0] for k, v in fedavg.zeros(state["control"]).items()}
+        client_controls = fedavg.gather_client_state(state["kept"], chosen, nothing)
         drift = {k: c - client_controls[k] for k, c in state["control"].items()}
         trained = self.trained(state, clients, chosen, rng, terms=[Correction()], reference=drift)
         report = Report(traffic=clients.models(up=2 * len(chosen), down=2 * len(chosen)))
@@ -174,7 +169,7 @@ class Scaffold(DrawnForSteps):
             control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
             after[k] = (client_controls[k] + change).astype(c.dtype)
         weights |= mean_buffers(clients.network, trained.tensors, share)
-        kept = state["kept"] | scatter_client_state(chosen, after)
+        kept = state["kept"] | fedavg.scatter_client_state(chosen, after)
         return {"weights": weights, "control": control, "kept": kept}, report
 
 
@@ -186,7 +181,7 @@ class Scaffold(DrawnForSteps):
     grid={"alpha": (0.001, 0.01, 0.1, 1.0)},
 )
 @dataclass(kw_only=True)
-class FedDyn(DrawnForSteps):
+class FedDyn(fedavg.DrawnForSteps):
     """FedDyn: a client's loss gets a linear term and a quadratic pull to the received weights x.
 
     Client j minimises f_j(y) - <h_j, y> + alpha/2 |y - x|² from its loss f_j, then sets h_j <- h_j
@@ -206,15 +201,20 @@ class FedDyn(DrawnForSteps):
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the state before round 1: randomly drawn global weights, and h_j = 0."""
         start = super().init(clients, info, rng)
-        return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
+        return {
+            **start,
+            "clients": start["weights"],
+            "h": fedavg.zeros(start["weights"]),
+            "kept": {},
+        }
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Train at drawn clients with a pull to x + h_j / alpha; return new state and report."""
-        chosen = sample_clients(clients.count, self.fraction, rng)
-        nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
-        client_h = gather_client_state(state["kept"], chosen, nothing)
+        chosen = fedavg.sample_clients(clients.count, self.fraction, rng)
+        nothing = {k: v[0] for k, v in fedavg.zeros(state["h"]).items()}
+        client_h = fedavg.gather_client_state(state["kept"], chosen, nothing)
         # alpha (y - x) - h_j is the pull to x + h_j / alpha
         towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
         pull = Proximal(self.alpha / 2)
@@ -232,7 +232,7 @@ class FedDyn(DrawnForSteps):
             after[k] = (client_h[k] - self.alpha * step).astype(x.dtype)
         buffers = mean_buffers(clients.network, trained.tensors, trained.finite / alive)
         weights, mean = weights | buffers, mean | buffers
-        kept = state["kept"] | scatter_client_state(chosen, after)
+        kept = state["kept"] | fedavg.scatter_client_state(chosen, after)
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:

@@ -121,8 +121,8 @@ def fens(
         unseen.append(np.arange(len(validation[1]))[1::2])
         x, labels = (part[:: 1 + leave] for part in validation)
         examples = Examples(tensor_of(x).to(info.device), tensor_of(labels).to(info.device))
-        logits = joint_logits(network, clients.tensors, examples)
-        known.append((logits.astype(np.float64), labels))
+        logits = joint_logits(network, clients.tensors, examples).astype(np.float64)
+        known.append((logits, network.asked(examples.inputs, examples.targets).cpu().numpy()))
     only = None
     if gate == "class_weights":
         start = class_weights(count, classes, np.full((count, classes), 1 / count))

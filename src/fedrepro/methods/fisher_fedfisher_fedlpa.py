@@ -16,33 +16,17 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import (
-    ANSWERED,
-    applied_of,
-    as_model,
-    asking,
-    conjugate_gradients,
-    expectation_mean,
-    fisher_descent,
-    fisher_mean,
-    mean_of,
-    mean_of_rest,
-    merge_layers,
-    network_like,
-    plain_descent,
-    shares_of,
-    stacked,
-)
+from fedrepro.methods import _merging as merging
 from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
-information = asking("diagonal_fisher")
+information = merging.asking("diagonal_fisher")
 
 
 @method(
     "fisher_merge",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="diagonal of the Fisher information",
     label="Fisher merge",
     prepare=information,
@@ -69,20 +53,24 @@ def fisher_merge(
     clients alike. Weights of other layers than `Linear` and `Conv2d` have no information and are
     averaged by λ_i.
     """
-    share = shares_of(info)
+    share = merging.shares_of(info)
     if clients_by == "equal":
         share = np.full_like(share, 1 / len(share))
-    each = {name: stacked(prepared, name) for name in clients.tensors if name in prepared[0]}
+    each = {
+        name: merging.stacked(prepared, name) for name in clients.tensors if name in prepared[0]
+    }
     if normalise:
         squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
         lengths = np.sqrt(np.sum(squares, axis=0))
         lengths[~(lengths > 0)] = 1.0
         each = {k: v / lengths.reshape(-1, *[1] * (v.ndim - 1)) for k, v in each.items()}
     made = {
-        name: fisher_mean(clients.tensors[name], value, share, floor)[None].astype(np.float32)
+        name: merging.fisher_mean(clients.tensors[name], value, share, floor)[None].astype(
+            np.float32
+        )
         for name, value in each.items()
     }
-    return as_model(clients, mean_of_rest(clients, share, made))
+    return merging.as_model(clients, merging.mean_of_rest(clients, share, made))
 
 
 RATE = 0.01  # of the published descent
@@ -93,7 +81,7 @@ Steps = Annotated[int, Arg("most steps of the server's descent", "steps", least=
 
 @method(
     "fedfisher_diagonal",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="diagonal of the Fisher information",
     label="FedFisher (diagonal)",
     prepare=information,
@@ -115,25 +103,27 @@ def fedfisher_diagonal(
     return the best of every hundredth step on 500 labelled examples: sweep `steps` for that.
     Source: FedFisher, by the authors' code.
     """
-    share = shares_of(info)
+    share = merging.shares_of(info)
 
     def merged(fisher: np.ndarray, value: np.ndarray) -> np.ndarray:
-        curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
-        start = mean_of(value, share)
-        weights = fisher_descent(lambda w: curve * w - pull, start, steps, RATE, within=False)
+        curve, pull = merging.mean_of(fisher, share), merging.mean_of(fisher * value, share)
+        start = merging.mean_of(value, share)
+        weights = merging.fisher_descent(
+            lambda w: curve * w - pull, start, steps, RATE, within=False
+        )
         return weights[None].astype(np.float32)
 
     names = [name for name in clients.tensors if name in prepared[0]]
-    made = {name: merged(stacked(prepared, name), clients.tensors[name]) for name in names}
-    return as_model(clients, mean_of_rest(clients, share, made))
+    made = {name: merged(merging.stacked(prepared, name), clients.tensors[name]) for name in names}
+    return merging.as_model(clients, merging.mean_of_rest(clients, share, made))
 
 
-factors = asking("kronecker_factors")
+factors = merging.asking("kronecker_factors")
 
 
 @method(
     "fedfisher_kfac",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="Kronecker factors of the Fisher information",
     label="FedFisher (K-FAC)",
     prepare=factors,
@@ -160,7 +150,7 @@ def fedfisher_kfac(
     FedFisher, by the authors' code, which takes 2000 steps of descent with momentum and returns the
     best of every hundredth on 500 labelled examples.
     """
-    return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
+    return merging.as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
 
 
 def solved(
@@ -179,27 +169,32 @@ def solved(
     Returns the merged tensors (1, *shape) by name, and the residual of the worst layer. It is a
     share of the residual at the average, where the search starts.
     """
-    share, worst = shares_of(info), 0.0
+    share, worst = merging.shares_of(info), 0.0
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         nonlocal worst
         a, g = (
             factor + damping * np.eye(factor.shape[-1])
-            for factor in (stacked(answers, name), stacked(answers, errors_of(name)))
+            for factor in (
+                merging.stacked(answers, name),
+                merging.stacked(answers, errors_of(name)),
+            )
         )
-        applied, start = applied_of(a, g, share), mean_of(weights, share)
+        applied, start = merging.applied_of(a, g, share), merging.mean_of(weights, share)
         pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
         first = np.asarray(pull) - applied(start)
         if solver == "published":
-            solution = fisher_descent(lambda w: applied(w) - pull, start, steps, RATE, within=True)
+            solution = merging.fisher_descent(
+                lambda w: applied(w) - pull, start, steps, RATE, within=True
+            )
             length = np.linalg.norm(first)
             left = np.linalg.norm(applied(solution) - pull) / length if length else 0.0
         else:
-            solution, left = conjugate_gradients(applied, start, first, steps, TOLERANCE)
+            solution, left = merging.conjugate_gradients(applied, start, first, steps, TOLERANCE)
         worst = max(worst, float(left))
         return solution
 
-    return merge_layers(clients, share, layer), worst
+    return merging.merge_layers(clients, share, layer), worst
 
 
 TOLERANCE = 1e-6  # of the residual, as a share
@@ -207,10 +202,10 @@ TOLERANCE = 1e-6  # of the residual, as a share
 
 @method(
     "fedlpa",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="Kronecker factors of the empirical Fisher information",
     label="FedLPA",
-    prepare=asking("kronecker_factors", labels="data"),
+    prepare=merging.asking("kronecker_factors", labels="data"),
     grid={"damping": (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1)},
     metrics={"residual_left": LEFT},
 )
@@ -243,34 +238,36 @@ def fedlpa(
     """
     root = float(np.sqrt(damping))
     if solver == "conjugate_gradients":
-        return as_model(clients, *solved(clients, info, prepared, solver, steps, root))
+        return merging.as_model(clients, *solved(clients, info, prepared, solver, steps, root))
     taken = steps if solver == "published" else 0
-    return as_model(clients, *_descended(clients, info, prepared, taken, root))
+    return merging.as_model(clients, *_descended(clients, info, prepared, taken, root))
 
 
 def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """Merge networks as `solved` does, by `steps` steps of plain descent as in FedLPA's code."""
-    network = network_like(clients)
+    network = merging.network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
-    share, worst = shares_of(info), 0.0
+    share, worst = merging.shares_of(info), 0.0
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         nonlocal worst
         a, b = (
             factor * many + damping * np.eye(factor.shape[-1])
             for factor, many in (
-                (stacked(answers, name), 1 / places[name]),
-                (stacked(answers, errors_of(name)), places[name]),
+                (merging.stacked(answers, name), 1 / places[name]),
+                (merging.stacked(answers, errors_of(name)), places[name]),
             )
         )
-        applied = applied_of(a, b, share)
+        applied = merging.applied_of(a, b, share)
         pull = np.einsum("j,jde,jek,jkl->dl", share, a, weights, b, optimize=True)
-        solution = plain_descent(applied, expectation_mean(a, b, pull, share), pull, steps)
-        length = np.linalg.norm(applied(mean_of(weights, share)) - pull)
+        solution = merging.plain_descent(
+            applied, merging.expectation_mean(a, b, pull, share), pull, steps
+        )
+        length = np.linalg.norm(applied(merging.mean_of(weights, share)) - pull)
         if length:
             worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
         return solution
 
-    return merge_layers(clients, share, layer), worst
+    return merging.merge_layers(clients, share, layer), worst

@@ -17,15 +17,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import (
-    UNITS,
-    Units,
-    as_model,
-    has_enough_units,
-    network_like,
-    shares_of,
-    target_widths,
-)
+from fedrepro.methods import _merging as merging
 from fedrepro.methods.fisher_fedfisher_fedlpa import LEFT, Steps, factors, solved
 from fedrepro.methods.matching.network_arrays_and_tracing import (
     Blocks,
@@ -41,7 +33,7 @@ from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
-MATCHED: dict[str, Any] = {"kind": "one_shot", "models": UNITS, "merges": "matched"}
+MATCHED: dict[str, Any] = {"kind": "one_shot", "models": merging.UNITS, "merges": "matched"}
 Sweeps = Annotated[int, Arg("most times that each client is matched again", least=1)]
 
 
@@ -95,7 +87,9 @@ def c2m3(
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
-    return GlobalModel(clients.model, arrays.tensors(arrays.units.mean(matched, shares_of(info))))
+    return GlobalModel(
+        clients.model, arrays.tensors(arrays.units.mean(matched, merging.shares_of(info)))
+    )
 
 
 @method(
@@ -110,7 +104,7 @@ def ot_fusion(
     info: ClientInfo,
     *,
     rng: RngKey,
-    units: Units = None,
+    units: merging.Units = None,
     class_weights: ClassWeights = False,
     sweeps: Annotated[
         int, Arg("times that units are transported and averaged; 1 as published", least=1)
@@ -130,7 +124,7 @@ def ot_fusion(
             "method 'ot_fusion' makes networks with convolutions, and modules, as wide as the "
             "clients' only: leave out units"
         )
-    if units is not None and not has_enough_units(clients, units):
+    if units is not None and not merging.has_enough_units(clients, units):
         return None
     order = rng.stream("ot-fusion").permutation(clients.clients)
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -139,7 +133,7 @@ def ot_fusion(
     if not isinstance(blocks, Blocks):
         made = fused_sets(networks, blocks.units, share, towards, order, sweeps)
     else:
-        widths = widths_of(networks[0]) if units is None else target_widths(clients, units)
+        widths = widths_of(networks[0]) if units is None else merging.target_widths(clients, units)
         made = fused(networks, widths, share, towards, order, sweeps)
     return GlobalModel(clients.model, blocks.tensors(made))
 
@@ -200,7 +194,7 @@ def matched_kfac(
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     made, left = solved(matched, info, answers, "conjugate_gradients", steps, damping=0.0)
-    return as_model(clients, made, left)
+    return merging.as_model(clients, made, left)
 
 
 def in_one_order(
@@ -216,7 +210,7 @@ def in_one_order(
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses
     widths = [arrays.units.width(networks[0], k) for k in range(len(sets))]
     count, groups = len(networks[0]), dict[str, list[str]]()
-    for layer in layer_matrices(network_like(clients)):
+    for layer in layer_matrices(merging.network_like(clients)):
         groups.setdefault(layer.weight, []).append(layer.key)
     names: list[list[str]] = []  # keys of each array of moments, (groups, D, D)
     moments: list[list[Use]] = [[] for _ in sets]  # axes of these that list the units of a set

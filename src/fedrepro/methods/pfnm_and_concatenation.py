@@ -18,13 +18,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.matching.network_arrays_and_tracing import (
-    UnitArrays,
-    class_shares,
-    networks_of,
-    side_by_side,
-    tensors_of,
-)
+from fedrepro.methods.matching import network_arrays_and_tracing as arrays
 from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match_networks
 from fedrepro.networks.network import widths
 
@@ -52,25 +46,27 @@ def concatenation(
     """
     assert info.label_counts is not None
     whole = joined(clients, info.label_counts, class_weights)
-    return GlobalModel(clients.model, tensors_of(whole))
+    return GlobalModel(clients.model, arrays.tensors_of(whole))
 
 
-def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
+def joined(
+    clients: LocalModels, label_counts: np.ndarray, class_weights: bool
+) -> arrays.UnitArrays:
     """Join the clients' networks side by side into arrays (weight0, bias0, …) of one network.
 
     Its output sums the clients' outputs by their class shares, which are computed from
     `label_counts` (J, K); without `class_weights` they are 1 / J.
     """
-    shares = class_shares(label_counts)
+    shares = arrays.class_shares(label_counts)
     if not class_weights:
         shares = np.full_like(shares, 1.0 / len(shares))
-    networks = networks_of(clients.tensors)
+    networks = arrays.networks_of(clients.tensors)
     scaled = [
         (*network[:-2], network[-2] * share)
         for network, share in zip(networks, shares, strict=True)
     ]
     bias = (shares * np.stack([network[-1] for network in networks])).sum(axis=0)
-    return side_by_side([(*network, bias) for network in scaled], bias)
+    return arrays.side_by_side([(*network, bias) for network in scaled], bias)
 
 
 Sigma2 = Annotated[float, Arg("variance of a local unit around its global unit", above=0)]
@@ -143,11 +139,11 @@ def pfnm(
     equations (5) and (9); supplement, Algorithm 1.
     """
     assert info.label_counts is not None
-    shares = class_shares(info.label_counts)
+    shares = arrays.class_shares(info.label_counts)
     depth = len(widths(clients.tensors))
     variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
     network, matchings = match_networks(
-        networks_of(clients.tensors, clients.widths),
+        arrays.networks_of(clients.tensors, clients.widths),
         shares if class_weights else np.ones_like(shares),
         variances,
         Rule(gamma0, popularity, count_cap, width_cap),
@@ -155,7 +151,7 @@ def pfnm(
         replace(variances, sigma2=posterior_sigma2) if posterior_sigma2 else None,
     )
     diagnostics = {"matched_share": matched_share(matchings)}
-    return GlobalModel(clients.model, tensors_of(network), diagnostics=diagnostics)
+    return GlobalModel(clients.model, arrays.tensors_of(network), diagnostics=diagnostics)
 
 
 def visiting_orders(

@@ -16,17 +16,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import (
-    ANSWERED,
-    as_model,
-    asking,
-    mean_of_rest,
-    merge_layers,
-    network_like,
-    regression_mean,
-    shares_of,
-    stacked,
-)
+from fedrepro.methods import _merging as merging
 from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.training.federation.client_queries_and_costs import Reply
 from fedrepro.training.federation.fisher_and_input_moments import input_moments
@@ -35,13 +25,13 @@ Alpha = Annotated[float, Arg("factor on off-diagonal moments", least=0, most=1)]
 Ridge = Annotated[float, Arg("strength of the ridge, as a share of the mean moment", least=0)]
 
 
-moments = asking("input_moments")
+moments = merging.asking("input_moments")
 GRID = {"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)}
 
 
 @method(
     "regmean",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="second moments of layer inputs",
     label="RegMean",
     prepare=moments,
@@ -67,17 +57,17 @@ def regmean(
     examples; other tensors are averaged by p_i. A `ridge`, times the mean moment, draws W to the
     average. Source: RegMean, section 3, for linear layers.
     """
-    network = network_like(clients)
+    network = merging.network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
-    share = shares_of(info)
+    share = merging.shares_of(info)
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         if convolutions == "average" and name in kernels:
             return np.asarray(weights.mean(axis=0))
-        a = shrink_off_diagonal(stacked(prepared, name), alpha)
-        return regression_mean(weights, a, share, ridge)
+        a = shrink_off_diagonal(merging.stacked(prepared, name), alpha)
+        return merging.regression_mean(weights, a, share, ridge)
 
-    return as_model(clients, merge_layers(clients, share, layer))
+    return merging.as_model(clients, merging.merge_layers(clients, share, layer))
 
 
 def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
@@ -88,14 +78,14 @@ def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
     """Ask clients for the second moments of inputs of the lowest layer, for RegMean++."""
     assert info.clients is not None
-    layers = layer_matrices(network_like(clients))
+    layers = layer_matrices(merging.network_like(clients))
     lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
     return info.clients.query(partial(input_moments, only=lowest))
 
 
 @method(
     "regmean_plus",
-    **ANSWERED,
+    **merging.ANSWERED,
     sends="second moments of layer inputs behind the merged layers, a layer in each exchange",
     label="RegMean++",
     prepare=lowest,
@@ -118,11 +108,11 @@ def regmean_plus(
     next: there are as many exchanges as layers. Other tensors are averaged, and sent first.
     """
     assert info.clients is not None
-    share = shares_of(info)
-    network = network_like(clients)
+    share = merging.shares_of(info)
+    network = merging.network_like(clients)
     matrices = layer_matrices(network)
     of_layers = {name for m in matrices for name in (m.weight, m.bias)}
-    mean = mean_of_rest(clients, share, {})
+    mean = merging.mean_of_rest(clients, share, {})
     made = {name: value for name, value in mean.items() if name not in of_layers}
     for weight in dict.fromkeys(layer.weight for layer in matrices):
         layers = [layer for layer in matrices if layer.weight == weight]
@@ -130,9 +120,9 @@ def regmean_plus(
         first = weight == matrices[0].weight
         answers = prepared if first else info.clients.query(question, made)
         solved = {
-            layer.key: regression_mean(
+            layer.key: merging.regression_mean(
                 layer.of(clients.tensors),
-                shrink_off_diagonal(stacked(answers, layer.key), alpha),
+                shrink_off_diagonal(merging.stacked(answers, layer.key), alpha),
                 share,
                 ridge,
             )
@@ -142,4 +132,4 @@ def regmean_plus(
             name: np.ascontiguousarray(value[None], np.float32)
             for name, value in tensors_of_matrices(layers, solved).items()
         }
-    return as_model(clients, {name: made[name] for name in network.shapes})
+    return merging.as_model(clients, {name: made[name] for name in network.shapes})

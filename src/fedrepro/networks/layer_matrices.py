@@ -145,5 +145,6 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         for weight, bias, part in parts_with_matrices(network):
             hooks.enter_context(part.register_forward_hook(partial(note, weight, bias)))
         network.module.eval()
-        network.module(torch.zeros(TRIED, *network.shape))
+        own = {name: value.float() for name, value in network.tensors.items()}
+        network.of_one(own, torch.zeros(TRIED, *network.shape))
     return tuple(found.values())

@@ -275,9 +275,10 @@ def _stacked_module(
     held, tensors = dict[int, StoredTensor](), dict[str, np.ndarray]()
     for name, own in (*module.named_parameters(), *module.named_buffers()):
         buffer = not isinstance(own, torch.nn.Parameter)
-        if buffer and name not in stored:  # the module makes it
+        made = buffer and name not in stored  # by the module itself, when it is created
+        if made and name not in network.buffers:
             continue
-        values, here = [state[name] for state in states], StoredTensor(name)
+        values, here = [own if made else state[name] for state in states], StoredTensor(name)
         if buffer:
             values = [torch.as_tensor(value).detach().cpu().to(own.dtype) for value in values]
             same = all(torch.equal(values[0], value) for value in values[1:])
@@ -317,7 +318,11 @@ def _loadable(state: StateDict, name: str, module: torch.nn.Module, model: Spec)
 
     Raise FedreproError, with its `name`, on the first key of wrong shape, missing or unknown.
     """
-    due = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    stored = module.state_dict()
+    for key in (key for key in stored if key.rpartition(".")[2] == "_extra_state"):
+        said = f"model '{model.name}' saves '{key}', which cannot be combined"
+        raise FedreproError(f"{said}: take out its get_extra_state")
+    due = {key: tuple(value.shape) for key, value in stored.items()}
     while not due.keys() & state.keys():
         inner = {WRAPPER.sub("", str(key)): value for key, value in state.items()}
         if inner.keys() == state.keys():

@@ -50,12 +50,8 @@ def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Cal
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     """Return `model`'s `torch.nn.Module` as a network; raise FedreproError if unfit or failing."""
-    import torch
-
     made = created_module(model, shape, classes)
     for key, value in made.named_parameters():
-        if isinstance(value, torch.nn.UninitializedParameter):
-            raise FedreproError(f"model '{model.name}': {key} has no shape yet, give its size")
         if not value.requires_grad:
             said = f"model '{model.name}': {key} is frozen (requires_grad=False)"
             raise FedreproError(f"{said}, and here all are trained; make it a buffer")
@@ -79,6 +75,9 @@ def created_module(model: Spec, shape: Shape, classes: int) -> torch.nn.Module:
     if not isinstance(made, torch.nn.Module):
         kind = type(made).__name__
         raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
+    for key, value in (*made.named_parameters(), *made.named_buffers()):
+        if torch.nn.parameter.is_lazy(value):
+            raise FedreproError(f"model '{model.name}': {key} has no shape yet, give its size")
     return made
 
 
@@ -129,10 +128,8 @@ class ModuleNetwork(Network):
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        return {
-            name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
-            for name, value in self.tensors.items()
-        }
+        shapes = {name: tuple(value.shape) for name, value in self.tensors.items()}
+        return {name: Parameter(shape, math.prod(shape[1:])) for name, shape in shapes.items()}
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
@@ -206,7 +203,6 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
     who = f"model '{model.name}'"
     drawn = np.random.default_rng(0).integers(0, 2, (TRIED, *shape))
     x = torch.from_numpy(drawn.astype(np.float32))
-    copied = copy.deepcopy(made).float()
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
@@ -218,6 +214,7 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
             sizes.append((out[0].numel(), products))
 
     with torch.no_grad(), _seeded(0, x.device), _saying(model, shape):
+        copied = copy.deepcopy(made).float()
         hooks = [part.register_forward_hook(note) for part in copied.eval().modules()]
         scores = copied(x)
         for hook in hooks:

@@ -16,15 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from fedrepro.core.portable_ops import padding_and_alignment as padding
 from fedrepro.core.portable_ops.compiled_functions_and_products import Array, multiplier
-from fedrepro.core.portable_ops.padding_and_alignment import (
-    LINE,
-    PAD,
-    PAGE,
-    aligned,
-    padded_to,
-    row_of,
-)
 from fedrepro.networks.compiled_layout_and_buffers import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.layers import Shape
 from fedrepro.training import compiled_steps
@@ -178,7 +171,8 @@ class CompiledTrainer:
         settings, number, share = self.procedure.settings, self.dtype.type, 0.0
         if self.prior and settings.batch_size:
             minibatches = task.total(settings.batch_size, settings.epochs)
-            share = self.prior.share(len(task.rows), minibatches, settings.batch_size)
+            full = min(settings.batch_size, len(task.rows))
+            share = self.prior.share(len(task.rows), minibatches, full)
         adam = compiled.AMSGRAD if settings.amsgrad else compiled.ADAM
         return compiled.StepNumbers(
             compiled.SGD if settings.optimiser == "sgd" else adam,
@@ -204,7 +198,7 @@ class CompiledTrainer:
         if below:
             body, buffers = body_of(network, layers, at, rows, self.dtype, bool(pairs))
         rows *= network.predictions
-        ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
+        ends = np.cumsum([0, *(padding.row_of(m) for m in sizes[1:-1])])
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
         if images:
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
@@ -249,14 +243,14 @@ class CompiledTrainer:
 
     def _room(self, body: Any) -> Any:
         sizes, rows = self.net.sizes.tolist(), self.net.rows
-        across, matching = padded_to(rows), self.net.pairs is not NOTHING
-        hidden = sum(map(row_of, sizes[1:])) * rows
-        widest = max(map(row_of, sizes if matching else sizes[1:]))
+        across, matching = padding.padded_to(rows), self.net.pairs is not NOTHING
+        hidden = sum(map(padding.row_of, sizes[1:])) * rows
+        widest = max(map(padding.row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.net.kept < 1 else 0
         word_count = compiled.DRAWN // 8 if self.drawn else word_count
         numbers = {
-            "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
+            "x": rows * sizes[0] + padding.PAD,  # vectors of channels go over the end
             "activations": hidden,
             "errors": hidden,
             "theirs": hidden * matching,
@@ -266,7 +260,7 @@ class CompiledTrainer:
             "shift": rows,
             "zeros": max(widest, across),
         }
-        buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
+        buffers = {name: padding.aligned(size, self.dtype) for name, size in numbers.items()}
         given = NOTHING
         if self.layers.convolutions and matching:
             given = room_of(self.net.body, self.net.given, body, buffers["x"].size)
@@ -275,10 +269,10 @@ class CompiledTrainer:
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their
         # pages it takes the processor twice as long
-        places = itertools.count(0, 9 * LINE)
+        places = itertools.count(0, 9 * padding.LINE)
 
         def flat(wanted: bool, size: int = self.rows.size) -> Array:
-            return aligned(size if wanted else 0, self.dtype, next(places), PAGE)
+            return padding.aligned(size if wanted else 0, self.dtype, next(places), padding.PAGE)
 
         means, weights = self.net.size, flat(True)
         kept = len(self.procedure.settings.remembered)

@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.network import IMAGE, Network
-from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
+from fedrepro.training.loss_terms import Correction, Proximal, Terms, compiled_kind
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings, TrainedModels
@@ -109,8 +109,6 @@ def train(
     changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
-    if reference is None and any(isinstance(term, Correction) for term in terms):
-        raise FedreproError("a correction of every step needs `reference`: what is added to it")
     if others := {*(reference or ())} - {*network.shapes}:
         raise FedreproError(f"the network has no '{min(others)}': name `reference` as `start`")
     tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
@@ -205,6 +203,7 @@ def _run(
     """
     began, count = time.perf_counter(), len(tasks)
     _require_trainable(procedure, tasks, memory is not None)
+    _require_one_reference(procedure.terms, reference)
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     trainer: CompiledTrainer | AutogradTrainer
     if is_compiled(procedure, examples.inputs.device.type):
@@ -253,6 +252,17 @@ def _require_trainable(procedure: Procedure, tasks: Sequence[Task], remembers: b
         for term in (term for term in procedure.losses if not term.additive):
             said = f"the loss term {type(term).__name__} looks at a minibatch as a whole"
             raise FedreproError(f"{said}; give a batch_size")
+
+
+def _require_one_reference(terms: Terms, reference: Arrays | None) -> None:
+    if not any(isinstance(term, Correction) for term in terms):
+        return
+    if reference is None:
+        raise FedreproError("a correction of every step needs `reference`: what is added to it")
+    kinds = ("matching", "divergence")
+    if any(isinstance(term, Proximal) or compiled_kind(term) in kinds for term in terms):
+        said = "`reference` is what Correction adds, and another loss term compares weights with it"
+        raise FedreproError(f"{said}: use one of the two")
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:

@@ -125,8 +125,9 @@ class GaussianPrior(Term):
     """The loss weight · KL(q ‖ prior) of a variational network's distribution q of its weights.
 
     A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
-    number of examples; "run": n counts all examples of the minibatches of one training. sd: the
-    prior of each weight is N(0, sd²); if None, it is q as received. Source: P2P, eq. (8).
+    number of examples; "run": n counts the examples of all minibatches of one training, as if the
+    last of an epoch were full. sd: the prior of each weight is N(0, sd²); if None, it is q as
+    received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0

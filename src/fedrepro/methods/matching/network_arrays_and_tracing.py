@@ -13,6 +13,7 @@ keep their order. A layer that would not let units change places is refused by n
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -232,9 +233,8 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
 
-    network.module.eval()
     try:
-        graph = torch.fx.symbolic_trace(network.module)
+        graph = torch.fx.symbolic_trace(copy.deepcopy(network.module).eval().float())
         with torch.no_grad():
             ShapeProp(graph).propagate(torch.zeros(2, *network.shape))
     except Exception as error:  # another's code, which may branch on what it is given
@@ -321,7 +321,8 @@ class _Walk:
             wide = [
                 self.given.get(arg)
                 for arg in node.all_input_nodes
-                if (meta := arg.meta.get("tensor_meta")) and tuple(meta.shape[1:2]) == shape[1:2]
+                if (meta := arg.meta.get("tensor_meta"))
+                and ((1,) * len(shape) + meta.shape)[1 - len(shape)] == shape[1]  # as broadcast
             ]
             units = [value.unit for value in wide if value] or [FIXED]
             for unit in units[1:]:

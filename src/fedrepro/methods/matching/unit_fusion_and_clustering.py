@@ -77,7 +77,7 @@ def fused_sets(
         start = np.concatenate([ranked[j] for j in order])[: units.width(networks[0], layer)]
         _, plans = barycentre(measures, start, share, sweeps)
         pairs = zip(current, plans, strict=True)
-        current = [units.times(network, layer, plan) for network, plan in pairs]
+        current = [units.times(network, uses, plan) for network, plan in pairs]
     return units.mean(current, share, towards)
 
 

@@ -8,7 +8,7 @@ during the search and a permutation at its end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,10 +77,10 @@ class UnitSets:
         gains = (float((model[i] * (after[i] - before[i])).sum()) for i in {*counted})
         return sum(gains) > 0
 
-    def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
+    def times(self, network: UnitArrays, uses: Iterable[Use], matrix: Array) -> UnitArrays:
+        """Mix the units of a set along its `uses`: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
-        for use in self.uses[layer]:
+        for use in uses:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
             new = (matrix.T @ value.reshape(len(matrix), -1)).reshape(-1, *value.shape[1:])
             arrays[use.at] = np.moveaxis(new, 0, use.axis)
@@ -238,8 +238,8 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    for layer, matrix in enumerate(plan):
-        network = units.times(network, layer, matrix)
+    for uses, matrix in zip(units.uses, plan, strict=True):
+        network = units.times(network, uses, matrix)
     return network
 
 
@@ -254,9 +254,15 @@ def gradient(
     ]
     rest, slopes = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True)), []
     for layer, matrix in enumerate(plans[p]):
-        carried = [*plans[p]]
+        carried, slope = [*plans[p]], np.zeros(())
         carried[layer] = np.eye(len(matrix))
-        slopes.append(units.agreement(permuted_network(networks[p], carried, units), rest, layer))
+        free = permuted_network(networks[p], carried, units)
+        for use in (use for use in units.uses[layer] if use.counted):
+            # where an array lists the set on two axes, it is permuted along the other one
+            beside = [own for own in units.uses[layer] if own.at == use.at and own != use]
+            mixed = units.times(free, beside, matrix)
+            slope = slope + units.rows(mixed, use) @ units.rows(rest, use).T
+        slopes.append(slope)
     return slopes
 
 

@@ -19,15 +19,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.unit_fusion_and_clustering import k_means
+from fedrepro.papers.gems import softmax_spaces as softmax
 from fedrepro.papers.gems.common_points_and_certificates import Array, Spaces, certified
-from fedrepro.papers.gems.softmax_spaces import (
-    Bisection,
-    Floats,
-    Intersecting,
-    Radius,
-    bisected,
-    with_ones,
-)
 
 Deviation = Literal["outside", "inside"]
 Ints = npt.NDArray[np.int64]
@@ -45,18 +38,18 @@ UNIT_METRICS = {
 class HiddenUnits(NamedTuple):
     """A client's hidden layer: inputs (n, D), and weights with bias of its L units, (D + 1, L)."""
 
-    inputs: Floats
-    units: Floats
+    inputs: softmax.Floats
+    units: softmax.Floats
 
 
-def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
+def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax.Floats:
     """Draw `points` weight changes of length 1; return how pre-activations change, (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
-    return np.asarray(normals @ with_ones(layer.inputs).T)
+    return np.asarray(normals @ softmax.with_ones(layer.inputs).T)
 
 
-def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
+def deviations(start: softmax.Floats, moved: softmax.Floats, radius: float) -> softmax.Floats:
     """Compute how far a unit's outputs move along each direction: |relu(a + R t) - relu(a)|, (p,).
 
     `start` is a, (n,), the unit's pre-activations, `moved` is t, (p, n), and `radius` is R.
@@ -126,11 +119,11 @@ class LayerSpaces:
 
     clients: Sequence[HiddenUnits]
     rngs: Sequence[RngKey]
-    search: Bisection
+    search: softmax.Bisection
     draws: str
     deviation: Deviation
     layer: int = 0
-    known: dict[float, list[Radius]] = field(default_factory=dict)
+    known: dict[float, list[softmax.Radius]] = field(default_factory=dict)
     grouped: dict[int, list[Ints]] = field(default_factory=dict)
 
     @cached_property
@@ -139,14 +132,14 @@ class LayerSpaces:
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
-    def radii(self, epsilon: float) -> list[Radius]:
+    def radii(self, epsilon: float) -> list[softmax.Radius]:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
             clients = range(len(self.clients))
             self.known[epsilon] = [radius for j in clients for radius in self._searched(j, epsilon)]
         return self.known[epsilon]
 
-    def _searched(self, client: int, epsilon: float) -> list[Radius]:
+    def _searched(self, client: int, epsilon: float) -> list[softmax.Radius]:
         """Search the radius of the ball of each unit of `client`: GEMS, eq. (3)."""
         layer, points = self.clients[client], self.search.points
         examples = len(layer.inputs)
@@ -154,7 +147,7 @@ class LayerSpaces:
         rng = self.rngs[client].stream(f"gems-unit-directions-{self.layer}")
         directions = moves(layer, rng, points) if self.draws == "shared" else None
 
-        def radius_of(start: Floats) -> Radius:
+        def radius_of(start: softmax.Floats) -> softmax.Radius:
             left = directions
 
             def good_enough(radius: float) -> bool:
@@ -165,9 +158,9 @@ class LayerSpaces:
                     left = left[far]  # the others cannot fail below this radius
                 return not far.any()
 
-            return bisected(good_enough, self.search)
+            return softmax.bisected(good_enough, self.search)
 
-        return list(map(radius_of, (with_ones(layer.inputs) @ layer.units).T))
+        return list(map(radius_of, (softmax.with_ones(layer.inputs) @ layer.units).T))
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
         """Cluster all units by k-means into `count` clusters; return the units' indices in each."""
@@ -195,7 +188,7 @@ class Merging:
     epsilon: float
     clusters: int
     grouping: str
-    search: Intersecting
+    search: softmax.Intersecting
 
     def joined(self, balls: Spaces) -> Array | None:
         """Find a point (d,) in all `balls`, a unit to replace several; None if there is none.
@@ -238,8 +231,8 @@ class CommonLayers(NamedTuple):
     """
 
     tensors: dict[str, np.ndarray]
-    inputs: list[Floats]
-    heads: list[Floats]
+    inputs: list[softmax.Floats]
+    heads: list[softmax.Floats]
     diagnostics: dict[str, float]
     sent: Traffic
 
@@ -261,7 +254,7 @@ def common_layers(
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
-    layers, radii, sent, spaces = list[Merged](), list[Radius](), Traffic(), lowest
+    layers, radii, sent, spaces = list[Merged](), list[softmax.Radius](), Traffic(), lowest
     for layer in range(depth):
         clusters = spaces.clusters(merging.clusters, rng)
         if merging.search.as_published:
@@ -298,7 +291,7 @@ def common_layers(
     return CommonLayers(tensors, inputs, above, numbers, sent)
 
 
-def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax.Floats]:
     """Return each client's lowest layer in `tensors` (J, *shape), as a matrix (D + 1, K)."""
     if "bias0" not in tensors:
         raise FedreproError(

@@ -44,8 +44,8 @@ def small(units: int, training: Entry, **parameters: int) -> ExhibitData:
     )
 
 
-QUICK = exhibit(small(40, {"epochs": 20}, rounds=200), measure_every=20)
-TINY = exhibit(small(10, {"epochs": 2}, rounds=12), measure_every=2, trials=2)
+QUICK = exhibit(small(40, {"epochs": 13}, rounds=195), measure_every=15)
+TINY = exhibit(small(10, {"epochs": 1}, rounds=15), measure_every=3, trials=2)
 # measured once an epoch of half of the data; steps: minibatches between two exchanges
 TWO_NODES = exhibit(
     dataset=CLOTHES,

@@ -15,17 +15,8 @@ from pydantic import Field
 
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, exact_means, pairs
+from fedrepro.numbers.verdicts import claim_numbers as claimed
 from fedrepro.numbers.verdicts.claim_check_kinds import Form, best_of, ratio_of
-from fedrepro.numbers.verdicts.claim_numbers import (
-    Cell,
-    Exhibits,
-    Statement,
-    by_trial,
-    cell_key_text,
-    contrasts,
-    grouped_rows,
-    join_cells,
-)
 
 
 class Smallest(Form):
@@ -50,21 +41,21 @@ class Smallest(Form):
         near = f"accuracy (train) within {self.within:g} of the best {self.over}"
         return f"smallest {self.what} with {near}, divided by {self.to}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         accuracies = numbers[exhibit].cells(self.of, "accuracy", "train", self.where)
         sizes = self.cells(numbers[exhibit], self.of)
         wholes = self.cells(numbers[self.to_exhibit or exhibit], self.to)
-        groups = (grouped_rows(cells, [self.over]) for cells in (accuracies, sizes))
+        groups = (claimed.grouped_rows(cells, [self.over]) for cells in (accuracies, sizes))
         for (place, goods), (_, cells) in zip(*groups, strict=True):
-            means = exact_means(by_trial([cell.trials for cell in goods]))
+            means = exact_means(claimed.by_trial([cell.trials for cell in goods]))
             enough = means >= max(means) - self.within
             near = [cell for cell, good in zip(cells, enough, strict=True) if good]
             least = min(near, key=lambda cell: float(np.mean(cell.trials)))
-            ((_, others),) = join_cells([Cell(place, least.trials)], wholes)
+            ((_, others),) = claimed.join_cells([claimed.Cell(place, least.trials)], wholes)
             setting = {self.over: least.place[self.over]}
             yield ratio_of(exhibit, place | setting, least.trials, others[0].trials)
 
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
@@ -82,16 +73,16 @@ class Effect(Form):
     def words(self) -> str:
         return f"spread of {self.what} over {self.over}, less {best_of(self.than)}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         cells = self.cells(numbers[exhibit], self.of)
-        for place, group in grouped_rows(cells, [self.over, *self.than]):
-            series = by_trial([cell.trials for cell in group])
+        for place, group in claimed.grouped_rows(cells, [self.over, *self.than]):
+            series = claimed.by_trial([cell.trials for cell in group])
             spreads = [pairs(_means(key, group, series)) for key in (self.over, *self.than)]
             contrast = Contrast(spreads[0], np.column_stack(spreads[1:]))
-            yield contrasts(cell_key_text(exhibit, place), contrast)
+            yield claimed.contrasts(claimed.cell_key_text(exhibit, place), contrast)
 
 
-def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
+def _means(key: str, cells: Sequence[claimed.Cell], series: Array) -> Array:
     """Average `series` (trials, cells) over cells of equal value of `key`, to (trials, values)."""
     levels = np.array([comparable_text(cell.place[key]) for cell in cells])
     each = [series[:, levels == level].mean(axis=1) for level in dict.fromkeys(levels)]
@@ -113,7 +104,7 @@ class Correlation(Form):
     def words(self) -> str:
         return f"correlation of {self.what} with {self.with_method}"
 
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
         paired = [
             [cell.trials, other.trials]
             for cell, others in self.with_others(numbers[exhibit])
@@ -121,9 +112,9 @@ class Correlation(Form):
         ]
         trials = min(len(values) for pair in paired for values in pair)
         one, other = np.array([[np.mean(values) for values in pair] for pair in paired]).T
-        yield Statement(f"{exhibit}, all points", trials, partial(correlation, one, other))
+        yield claimed.Statement(f"{exhibit}, all points", trials, partial(correlation, one, other))
 
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         count = len(list(self.with_others(numbers[exhibit])))
         if count < 4:

@@ -37,8 +37,6 @@ BOTH_ONE_CLASS: Cases = {
     **FULL_ONE_CLASS,
     "half-one-class": {**OF_ONE_CLASS, **HALF_IID, "label": "C = 0.5, one class each"},
 }
-# SGD steps of iid clients on MNIST, in the first round and the last
-SCHEDULES: list[Entry] = [{"steps": 20, "last_steps": 20}, {"steps": 30, "last_steps": 10}]
 ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
 
 
@@ -47,12 +45,25 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
     return {"cases": {name: {"partition": {"validation": examples}} for name in cases}}
 
 
-def small_pictures(one_class: Cases) -> dict[str, ExhibitData]:
-    """Return {"quick": keys, "tiny": keys}, small runs; 100 validation examples in `one_class`."""
+def schedules(steps: int) -> list[Entry]:
+    """Return SGD steps of iid clients in the first round and the last: constant, or falling."""
+    falling = {"steps": 3 * steps // 2, "last_steps": steps // 2}
+    return [{"steps": steps, "last_steps": steps}, falling]
+
+
+def smaller(steps: int, one_class: Cases, *fixed: Entry) -> ExhibitData:
+    """Return changes for small runs: `schedules` of methods `fixed`, less data at the server."""
+    iid = cells(schedules(steps), *fixed) if fixed else {}
+    methods = {name: {"methods": of["methods"]} for name, of in iid.items() if "methods" in of}
+    return {"cases": methods | server_holds(100, one_class)["cases"]}
+
+
+def small_pictures(one_class: Cases, *fixed: Entry) -> dict[str, ExhibitData]:
+    """Return {"quick": keys, "tiny": keys}, small runs; arguments are as those of `smaller`."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}
-        cases = server_holds(100, one_class)
+        cases = smaller(work["steps"], one_class, *fixed)
         return exhibit(cases, dataset=component("shapes"), model=model, parameters=work)
 
     return {"quick": version(4, 16, rounds=6, steps=5), "tiny": version(2, 8, rounds=2, steps=2)}
@@ -74,6 +85,7 @@ def cells(schedules: list[Entry], *fixed: Entry) -> Cases:
 
 SMALL = "quick", "tiny"
 SMALL_ONE_CLASS = dict.fromkeys(SMALL, server_holds(100, BOTH_ONE_CLASS))
+SCHEDULES, FIXED = schedules(20), (FA, WD, RM)
 exhibits["table-1"] = exhibit(
     headline=True,
     drawing=ACCURACIES,
@@ -83,12 +95,13 @@ exhibits["table-1"] = exhibit(
         representation matching (RM) and adaptive hyper-parameters (AH); a share C of ten clients
         takes part in a round. Means over trials, with one standard deviation.""",
     methods=[FA, WD, RM_AH, RM, AH],
-    cases=cells(SCHEDULES, FA, WD, RM),
-    **SMALL_ONE_CLASS,
+    cases=cells(SCHEDULES, *FIXED),
+    quick=smaller(10, BOTH_ONE_CLASS, *FIXED),
+    tiny=smaller(2, BOTH_ONE_CLASS, *FIXED),
 )
 
 FA_TUNED, WD_TUNED, RM_TUNED = TUNED = [
-    with_changes(method, training={"lr": [0.3, 0.1]}, choose="race") for method in (FA, WD, RM)
+    with_changes(method, training={"lr": [0.3, 0.1]}, choose="race") for method in FIXED
 ]
 ALL_TUNED = exhibit(drawing=ACCURACIES, methods=[FA_TUNED, WD_TUNED, RM_AH, RM_TUNED, AH])
 
@@ -100,7 +113,7 @@ exhibits["table-2"] = exhibit(
     caption="As table 1, on CIFAR-10: two convolutions, 1024 hidden units, crops, mirror images.",
     parameters={"rounds": 150},
     cases=cells(SCHEDULES, *TUNED),
-    **small_pictures(BOTH_ONE_CLASS),
+    **small_pictures(BOTH_ONE_CLASS, *TUNED),
 )
 LOWER: Entry = {"training": {"lr": [0.1, 0.03]}, "choose": "server"}
 exhibits["table-2-one-class"] = exhibit(
@@ -160,7 +173,7 @@ exhibits["curves-one-class"] = exhibit(
     caption="Test accuracy as rounds go by, of the runs of table-2-one-class.",
 )
 
-KEYWORD_CASES = cells([{"steps": 10, "last_steps": 10}, {"steps": 15, "last_steps": 5}], *TUNED)
+KEYWORD_CASES = cells(schedules(10), *TUNED)
 exhibits["table-3"] = exhibit(
     ALL_TUNED,
     KEYWORDS,
@@ -277,8 +290,7 @@ exhibits["schedules"] = exhibit(
     caption="""Accuracy in percent on the server's examples of iid clients by the SGD steps of the
         first round and the last. table-1 races them and stops one early; here none is stopped.""",
     methods=[
-        with_changes(method, settings=SCHEDULES, show=BY_STEPS["columns"])
-        for method in (FA, WD, RM)
+        with_changes(method, settings=SCHEDULES, show=BY_STEPS["columns"]) for method in FIXED
     ],
     cases={"full-iid": {"label": "C = 1.0, iid"}, "half-iid": HALF_IID},
     trials=1,

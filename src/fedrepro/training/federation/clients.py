@@ -21,16 +21,7 @@ from fedrepro.data.partitions_populations_and_holdouts import missing_validation
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.networks.predict import loaded
 from fedrepro.training.engine import Averaged, Trained, train, train_and_average
-from fedrepro.training.federation.client_queries_and_costs import (
-    CostCounter,
-    Evaluated,
-    Query,
-    Reply,
-    Watched,
-    evaluated,
-    gradients_at,
-    models_sent,
-)
+from fedrepro.training.federation import client_queries_and_costs as queries
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Terms, with_prior
@@ -85,7 +76,7 @@ class Clients:
     data: ClientData
     method: str = ""
     needs: Collection[str] = frozenset()
-    ledger: CostCounter = field(default_factory=CostCounter, compare=False)
+    ledger: queries.CostCounter = field(default_factory=queries.CostCounter, compare=False)
     own: Arrays | None = field(default=None, compare=False)
 
     @property
@@ -214,7 +205,9 @@ class Clients:
         start = initial_weights(above, settings, [task.rng for task in tasks])
         with self.ledger.timed():
             trained = train(above, examples.above(below, body), tasks, settings, start)
-        self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
+        self.ledger.sent(
+            queries.models_sent(below, 0, self.count) + queries.models_sent(above, self.count, 0)
+        )
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
         return trained.tensors
 
@@ -229,11 +222,13 @@ class Clients:
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
         with self.ledger.timed():
-            gradients, losses = gradients_at(self.network, *self.data.of(members), weights)
+            gradients, losses = queries.gradients_at(self.network, *self.data.of(members), weights)
         self._note(members, losses, np.isfinite(losses))
         return gradients
 
-    def evaluate(self, candidates: Arrays, chosen: Chosen = None, on: Part = "train") -> Evaluated:
+    def evaluate(
+        self, candidates: Arrays, chosen: Chosen = None, on: Part = "train"
+    ) -> queries.Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
         A method must declare the need "client_evaluation" for `on` "train", "client_validation" for
@@ -245,15 +240,15 @@ class Clients:
             raise missing_validation_error(f"method '{self.method}'")
         members = self._members(chosen)
         with self.ledger.timed():
-            evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
+            evaluation = queries.evaluated(self.network, *self.data.of(members, on), candidates)
         count = evaluation.accuracy.size
         traffic = self.models(up=0, down=count)
         self._send(traffic + Traffic(messages_up=len(members), bytes_up=2 * FLOAT_BYTES * count))
         return evaluation
 
     def query(
-        self, question: Query, weights: Arrays | None = None, chosen: Chosen = None
-    ) -> list[Reply]:
+        self, question: queries.Query, weights: Arrays | None = None, chosen: Chosen = None
+    ) -> list[queries.Reply]:
         """Run the function `question` on each chosen client's examples; return all their answers.
 
         It is called as question(network, tensors (*shape), examples), and returns a dict of arrays.
@@ -274,15 +269,17 @@ class Clients:
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
-    def _answers(self, question: Query, weights: Arrays | None, chosen: Chosen) -> list[Reply]:
-        members, answers, read = self._members(chosen), list[Reply](), 0
+    def _answers(
+        self, question: queries.Query, weights: Arrays | None, chosen: Chosen
+    ) -> list[queries.Reply]:
+        members, answers, read = self._members(chosen), list[queries.Reply](), 0
         own = {name: value[members] for name, value in (self.own or {}).items()}
         at = own if weights is None else weights
         with self.ledger.timed():
             examples, rows = self.data.of(members)
             for place, some in enumerate(rows):
                 x, y = examples.inputs[some], examples.targets[some]
-                watched = Watched(x, y, examples.scale)
+                watched = queries.Watched(x, y, examples.scale)
                 model = {name: value[place % len(value)] for name, value in at.items()}
                 answer = question(self.network, loaded(model, watched), watched)
                 values = answer.values() if isinstance(answer, Mapping) else (answer, None)
@@ -297,7 +294,7 @@ class Clients:
 
     def models(self, up: int, down: int) -> Traffic:
         """Return messages and bytes for `up` models to the server and `down` models to clients."""
-        return models_sent(self.network, up, down)
+        return queries.models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
         self._send(self.models(up=len(members), down=len(members)))

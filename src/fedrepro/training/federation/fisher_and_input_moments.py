@@ -19,13 +19,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import aligned, padded_to, row_of
+from fedrepro.networks import layer_matrices as matrices
 from fedrepro.networks.compiled_layout_and_buffers import Array, CompiledBody, parts_of
-from fedrepro.networks.layer_matrices import (
-    LayerMatrix,
-    layer_matrices,
-    parts_with_matrices,
-    tensors_of_matrices,
-)
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
 from fedrepro.networks.network import Network
 from fedrepro.networks.user_torch_modules import ModuleNetwork
@@ -122,7 +117,7 @@ class _Seen:
     matrix: its `LayerMatrix`. calls: (torch submodule or None, inputs, outputs) of each run of it.
     """
 
-    matrix: LayerMatrix
+    matrix: matrices.LayerMatrix
     count: int
     calls: list[Call]
 
@@ -177,7 +172,7 @@ def input_moments(
     """
     import torch
 
-    order = [layer.key for layer in layer_matrices(network)]
+    order = [layer.key for layer in matrices.layer_matrices(network)]
     wanted = [weight for weight in order if only is None or weight in only]
     sums: dict[str, np.ndarray] = {}
     body = _body(network, tensors, examples)
@@ -230,7 +225,7 @@ def kronecker_factors(
     Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
-    body, order = _body(network, tensors, examples), layer_matrices(network)
+    body, order = _body(network, tensors, examples), matrices.layer_matrices(network)
     for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
         if body:
             for k, moment in body.moments(range(len(body.parts.convolutions))).items():
@@ -259,7 +254,7 @@ def diagonal_fisher(
     Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
-    body, order = _body(network, tensors, examples), layer_matrices(network)
+    body, order = _body(network, tensors, examples), matrices.layer_matrices(network)
     for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
         for k, squares in enumerate(body.learn(below, squares=True) if body else ()):
             _add(sums, order[k].key, squares)
@@ -273,7 +268,7 @@ def diagonal_fisher(
                     squares = ((inputs.transpose(0, 2, 1) @ error) ** 2).sum(axis=0)
                 _add(sums, layer.matrix.key, squares)
     count = len(examples.targets)
-    made = tensors_of_matrices(order, {key: total / count for key, total in sums.items()})
+    made = matrices.tensors_of_matrices(order, {key: total / count for key, total in sums.items()})
     return {name: np.ascontiguousarray(value, np.float32) for name, value in made.items()}
 
 
@@ -289,7 +284,9 @@ def _forward(
     Logits are (1, n, K). `body`, if given, computed the first layers, and x are its outputs. `only`
     has keys of the layers to return; the run then ends at the last one's input, without logits.
     """
-    layers = [layer for layer in layer_matrices(network) if only is None or layer.key in only]
+    layers = [
+        layer for layer in matrices.layer_matrices(network) if only is None or layer.key in only
+    ]
     calls: Calls = {layer.weight: [] for layer in layers}
     if isinstance(network, ModuleNetwork):
         logits = _run_module(network, tensors, x, only is not None, calls)
@@ -352,7 +349,7 @@ def _run_module(
     whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
     network.module.eval()
     with ExitStack() as hooks, suppress(_ReachedError):
-        for weight, _, part in parts_with_matrices(network):
+        for weight, _, part in matrices.parts_with_matrices(network):
             hooks.enter_context(part.register_forward_hook(partial(note, weight)))
         return network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
     return x

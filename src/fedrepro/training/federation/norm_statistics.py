@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.networks.user_torch_modules import ModuleNetwork
@@ -35,8 +36,7 @@ def require_norms(network: Network, who: str) -> None:
     """Raise FedreproError, naming the method `who`, unless the network has BatchNorm."""
     if not network.norms:
         said = f"{who} has a rule for running statistics, and this {network.kind} network"
-        fix = "leave the rule out, or take a network with BatchNorm"
-        raise FedreproError(f"{said} keeps none: {fix}")
+        raise FedreproError(f"{said} keeps none: leave the rule out, or take one with BatchNorm")
 
 
 def running_statistics(
@@ -46,6 +46,7 @@ def running_statistics(
 
     Returns float32 arrays (*shape) by tensor name, and the number of "examples". Each BatchNorm
     keeps the average of means and variances of batches of up to 500 examples; other buffers stay.
+    Raises FedreproError without BatchNorm, or if it cannot compute variances, as of one example.
     Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
     """
     import torch
@@ -53,7 +54,10 @@ def running_statistics(
     assert isinstance(network, ModuleNetwork)
     module = copy.deepcopy(network.module).to(examples.inputs.device, examples.dtype)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    own = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._NormBase)]
+    own = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    if not own:
+        said = "only BatchNorm's statistics are measured again, and this network has no BatchNorm"
+        raise FedreproError(f"{said}: take another rule of batchnorm")
     count = len(examples.targets)
     with torch.no_grad():
         for name, value in tensors.items():
@@ -63,8 +67,12 @@ def running_statistics(
             norm.reset_running_stats()
             norm.momentum = None  # the mean over all batches
             norm.train()
-        for rows in np.array_split(np.arange(count), -(-count // TOGETHER)):
-            module(examples.scaled(rows).view(-1, *network.shape))
+        try:
+            for rows in np.array_split(np.arange(count), -(-count // TOGETHER)):
+                module(examples.scaled(rows).view(-1, *network.shape))
+        except ValueError as error:
+            said = f"BatchNorm cannot be measured on {count} examples ({one_line(error)})"
+            raise FedreproError(f"{said}: give each client more, or take average") from error
     measured = {name: state[name].cpu().numpy().astype(np.float32) for name in network.buffers}
     return {**measured, "examples": np.array([count])}
 

@@ -20,27 +20,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.gems.hidden_units import (
-    UNIT_METRICS,
-    Deviation,
-    HiddenUnits,
-    LayerSpaces,
-    Merged,
-    Merging,
-    common_layers,
-    lowest_layers,
-    tensors_of_layer,
-)
-from fedrepro.papers.gems.softmax_spaces import (
-    BALL,
-    METRICS,
-    Bisection,
-    GoodEnough,
-    Intersecting,
-    Softmax,
-    information,
-    relative_radii,
-)
+from fedrepro.papers.gems import hidden_units
+from fedrepro.papers.gems import softmax_spaces as softmax
 
 Draws = Annotated[
     Literal["shared", "fresh"],
@@ -79,7 +60,7 @@ def softmax_spaces(
     delta: float,
     c_min: float,
     fisher_examples: int,
-) -> GoodEnough:
+) -> softmax.GoodEnough:
     """Prepare the clients' good-enough spaces, which all parameter settings of `gems_convex` share.
 
     A space is a ball or ellipsoid (`space`) of models with enough accuracy at a client. The result
@@ -92,15 +73,17 @@ def softmax_spaces(
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
-    for j, centre in enumerate(lowest_layers(clients.tensors)):
+    for j, centre in enumerate(hidden_units.lowest_layers(clients.tensors)):
         inputs, labels = info.clients.validation(j)
-        shape = BALL
+        shape = softmax.BALL
         if space == "ellipsoid":
             generator = rngs[j].stream("gems-fisher")
             chosen = generator.permutation(len(inputs))[:fisher_examples]
-            shape = relative_radii(information(inputs[chosen], centre, generator), c_min)
-        models.append(Softmax(inputs, labels, centre, shape))
-    return GoodEnough(models, rngs, Bisection(r_max, delta, points), draws, radii)
+            shape = softmax.relative_radii(
+                softmax.information(inputs[chosen], centre, generator), c_min
+            )
+        models.append(softmax.Softmax(inputs, labels, centre, shape))
+    return softmax.GoodEnough(models, rngs, softmax.Bisection(r_max, delta, points), draws, radii)
 
 
 @method(
@@ -110,7 +93,7 @@ def softmax_spaces(
     models={"logistic"},
     paper="gems",
     label="GEMS",
-    metrics=METRICS,
+    metrics=softmax.METRICS,
     prepare=softmax_spaces,
 )
 def gems_convex(
@@ -118,7 +101,7 @@ def gems_convex(
     info: ClientInfo,
     *,
     rng: RngKey,
-    prepared: GoodEnough,
+    prepared: softmax.GoodEnough,
     epsilon: Annotated[
         float, Arg("accuracy from which a model is good enough", least=0, most=1)
     ] = 0.4,
@@ -159,12 +142,12 @@ def gems_convex(
     accuracies = [epsilon] * clients.clients
     if epsilon_first is not None:
         accuracies[0] = epsilon_first
-    search = Intersecting(space, point, as_published, delta)
+    search = softmax.Intersecting(space, point, as_published, delta)
     weights, diagnostics = prepared.common(accuracies, search)
     # every client sends its model once, and a radius, or one for each weight
     numbers = weights.size + (1 if space == "ball" else weights.size)
     sent = Traffic(messages_up=clients.clients, bytes_up=clients.clients * numbers * FLOAT_BYTES)
-    tensors = tensors_of_layer(weights, 0)
+    tensors = hidden_units.tensors_of_layer(weights, 0)
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics, traffic=sent)
 
 
@@ -173,12 +156,12 @@ def unit_spaces(
     info: ClientInfo,
     *,
     rng: RngKey,
-    deviation: Deviation,
+    deviation: hidden_units.Deviation,
     draws: str,
     points: int,
     r_max: float,
     delta: float,
-) -> LayerSpaces:
+) -> hidden_units.LayerSpaces:
     """Prepare the search for balls around clients' units of the lowest hidden layer.
 
     A ball has the units whose outputs differ little. Balls do not depend on the later merging, so
@@ -190,8 +173,12 @@ def unit_spaces(
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
     rngs = [rng.at(client=j) for j in range(clients.clients)]
-    client_units = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
-    return LayerSpaces(client_units, rngs, Bisection(r_max, delta, points), draws, deviation)
+    client_units = list(
+        map(hidden_units.HiddenUnits, inputs, hidden_units.lowest_layers(clients.tensors))
+    )
+    return hidden_units.LayerSpaces(
+        client_units, rngs, softmax.Bisection(r_max, delta, points), draws, deviation
+    )
 
 
 @method(
@@ -201,7 +188,7 @@ def unit_spaces(
     models={"mlp"},
     paper="gems",
     label="GEMS",
-    metrics=METRICS | UNIT_METRICS,
+    metrics=softmax.METRICS | hidden_units.UNIT_METRICS,
     prepare=unit_spaces,
 )
 def gems_neural(
@@ -209,7 +196,7 @@ def gems_neural(
     info: ClientInfo,
     *,
     rng: RngKey,
-    prepared: LayerSpaces,
+    prepared: hidden_units.LayerSpaces,
     epsilon_hidden: Annotated[
         float, Arg("how far a hidden unit's outputs may be from its own", least=0)
     ] = 0.01,
@@ -234,7 +221,7 @@ def gems_neural(
         ),
     ] = "merged",
     deviation: Annotated[
-        Deviation,
+        hidden_units.Deviation,
         Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
     ] = "outside",
     head_epochs: Annotated[
@@ -261,7 +248,7 @@ def gems_neural(
     Source: GEMS, section 3.2, equation (3).
     """
     assert info.clients is not None
-    own, search = info.clients, Intersecting("ball", point, as_published, delta)
+    own, search = info.clients, softmax.Intersecting("ball", point, as_published, delta)
     layers = widths(clients.tensors)
 
     def trained(tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
@@ -286,28 +273,34 @@ def gems_neural(
             )
         return heads
 
-    def at_random(spaces: LayerSpaces, merged: Merged) -> Merged:
+    def at_random(
+        spaces: hidden_units.LayerSpaces, merged: hidden_units.Merged
+    ) -> hidden_units.Merged:
         """Return as many units as `merged` has: drawn from clients' units, or untrained."""
         count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
         if units == "drawn":
             generator = rng.stream(f"gems-random-units-{spaces.layer}")
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
-            return Merged(spaces.units.centres[chosen], 0, count, 0)
+            return hidden_units.Merged(spaces.units.centres[chosen], 0, count, 0)
         from fedrepro.training.federation.clients import initial_weights
         from fedrepro.training.training_settings_and_procedures import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)
         start = initial_weights(network, settings_of(info.training), [rng.at(round=spaces.layer)])
-        return Merged(lowest_layers(start)[0].T.astype(np.float64), 0, 0, 0)
+        return hidden_units.Merged(
+            hidden_units.lowest_layers(start)[0].T.astype(np.float64), 0, 0, 0
+        )
 
-    merging = Merging(epsilon_hidden, clusters, merge, search)
+    merging = hidden_units.Merging(epsilon_hidden, clusters, merge, search)
     instead = None if units == "merged" else at_random
-    hidden = common_layers(prepared, len(layers), merging, trained, rng, instead)
+    hidden = hidden_units.common_layers(prepared, len(layers), merging, trained, rng, instead)
     labels = [own.validation(j)[1] for j in range(clients.clients)]
-    models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
-    spaces = GoodEnough(list(models), prepared.rngs, prepared.search, draws)
+    models = map(
+        softmax.Softmax, hidden.inputs, labels, hidden.heads, [softmax.BALL] * clients.clients
+    )
+    spaces = softmax.GoodEnough(list(models), prepared.rngs, prepared.search, draws)
     head, diagnostics = spaces.common([epsilon_final] * clients.clients, search)
-    tensors = hidden.tensors | tensors_of_layer(head, len(layers))
+    tensors = hidden.tensors | hidden_units.tensors_of_layer(head, len(layers))
     heads_sent = clients.clients * (head.size + 1) * FLOAT_BYTES
     return GlobalModel(
         dense_spec(widths(tensors)),  # no dropout: layers above were trained without it

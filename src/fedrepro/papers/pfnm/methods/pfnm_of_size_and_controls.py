@@ -16,27 +16,11 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.methods import pfnm_and_concatenation as merged
 from fedrepro.methods._merging import Units, has_enough_units, target_widths
-from fedrepro.methods.matching.network_arrays_and_tracing import (
-    class_shares,
-    hidden_layers,
-    networks_of,
-    pruned,
-    side_by_side,
-    tensors_of,
-)
+from fedrepro.methods.matching import network_arrays_and_tracing as arrays
 from fedrepro.methods.matching.sequential_matching import Variances, alone, output_bias
 from fedrepro.methods.matching.unit_fusion_and_clustering import merge_similar_units
-from fedrepro.methods.pfnm_and_concatenation import (
-    BiasPrior,
-    ClassWeights,
-    Gamma0,
-    Sigma02,
-    Sigma2,
-    Sigma2Layers,
-    joined,
-    pfnm,
-)
 from fedrepro.networks.network import widths
 
 LEAST, MOST = 1e-9, 1e6  # bounds of sigma2
@@ -65,8 +49,8 @@ def pfnm_sized(
     *,
     rng: RngKey,
     units: Units = None,
-    sigma02: Sigma02 = 10.0,
-    gamma0: Gamma0 = 1.0,
+    sigma02: merged.Sigma02 = 10.0,
+    gamma0: merged.Gamma0 = 1.0,
 ) -> GlobalModel | None:
     """Match clients by PFNM at the smallest sigma2 found whose network has `units` units per layer.
 
@@ -81,7 +65,7 @@ def pfnm_sized(
 
     def at(sigma2: float, order: int) -> tuple[int, GlobalModel]:
         place = rng.at(call=order)
-        model = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
+        model = merged.pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
         named = replace(model, diagnostics={**model.diagnostics, "solved_sigma2": sigma2})
         return sum(widths(model.tensors)), named
 
@@ -145,7 +129,7 @@ def kmeans_units(
     *,
     rng: RngKey,
     units: Units = None,
-    class_weights: ClassWeights = True,
+    class_weights: merged.ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means; the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
     """Merge all clients' hidden units by k-means into `units` per layer; None if there are fewer.
@@ -158,10 +142,10 @@ def kmeans_units(
     assert info.label_counts is not None
     if not has_enough_units(clients, units):
         return None
-    whole = joined(clients, info.label_counts, class_weights)
+    whole = merged.joined(clients, info.label_counts, class_weights)
     draws = rng.stream("kmeans-units")
     network = merge_similar_units(whole, target_widths(clients, units), restarts, draws)
-    return GlobalModel(clients.model, tensors_of(network))
+    return GlobalModel(clients.model, arrays.tensors_of(network))
 
 
 @method(
@@ -173,7 +157,7 @@ def whole_clients(
     *,
     rng: RngKey,
     units: Units = None,
-    class_weights: ClassWeights = True,
+    class_weights: merged.ClassWeights = True,
 ) -> GlobalModel | None:
     """Draw m = `units` / L clients at random, and put their networks side by side in one network.
 
@@ -198,7 +182,7 @@ def best_clients(
     *,
     rng: RngKey,
     units: Units = None,
-    class_weights: ClassWeights = True,
+    class_weights: merged.ClassWeights = True,
 ) -> GlobalModel | None:
     """Put the m most accurate clients' networks side by side in one network of `units` units.
 
@@ -239,8 +223,8 @@ def _beside(
     chosen = np.sort(order[:count])
     tensors = {name: value[chosen] for name, value in clients.tensors.items()}
     models = LocalModels(clients.model, clients.shape, clients.classes, tensors)
-    whole = joined(models, info.label_counts[chosen], class_weights)
-    return GlobalModel(clients.model, tensors_of(whole))
+    whole = merged.joined(models, info.label_counts[chosen], class_weights)
+    return GlobalModel(clients.model, arrays.tensors_of(whole))
 
 
 @method(
@@ -257,7 +241,7 @@ def pruned_concatenation(
     *,
     rng: RngKey,
     units: Annotated[int, Arg("units kept in each hidden layer", "units", least=1)] = 50,
-    class_weights: ClassWeights = True,
+    class_weights: merged.ClassWeights = True,
     exact: Annotated[
         bool,
         Arg("give no model where clients have fewer units together, in place of keeping all units"),
@@ -271,8 +255,8 @@ def pruned_concatenation(
     assert info.label_counts is not None
     if exact and not has_enough_units(clients, units):
         return None
-    whole = joined(clients, info.label_counts, class_weights)
-    return GlobalModel(clients.model, tensors_of(pruned(whole, units)))
+    whole = merged.joined(clients, info.label_counts, class_weights)
+    return GlobalModel(clients.model, arrays.tensors_of(arrays.pruned(whole, units)))
 
 
 @method(
@@ -288,10 +272,10 @@ def unmatched(
     info: ClientInfo,
     *,
     rng: RngKey,
-    sigma2: Sigma2 = 0.01,
-    sigma2_layers: Sigma2Layers = (1.0,),
-    sigma02: Sigma02 = 10.0,
-    bias_prior: BiasPrior = 0.1,
+    sigma2: merged.Sigma2 = 0.01,
+    sigma2_layers: merged.Sigma2Layers = (1.0,),
+    sigma02: merged.Sigma02 = 10.0,
+    bias_prior: merged.BiasPrior = 0.1,
 ) -> GlobalModel:
     """Return the network that PFNM would make if it merged no hidden units: a control.
 
@@ -302,10 +286,10 @@ def unmatched(
     different clients are 0. Source: PFNM, Propositions 1 and 4 with one member per global unit.
     """
     assert info.label_counts is not None
-    shares = class_shares(info.label_counts)
+    shares = arrays.class_shares(info.label_counts)
     variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
-    networks = networks_of(clients.tensors)
+    networks = arrays.networks_of(clients.tensors)
     biases = np.stack([network[-1] for network in networks])
-    bias = output_bias(biases, shares, variances, hidden_layers(networks[0]))
+    bias = output_bias(biases, shares, variances, arrays.hidden_layers(networks[0]))
     by_client = [alone(n, share, variances) for n, share in zip(networks, shares, strict=True)]
-    return GlobalModel(clients.model, tensors_of(side_by_side(by_client, bias)))
+    return GlobalModel(clients.model, arrays.tensors_of(arrays.side_by_side(by_client, bias)))

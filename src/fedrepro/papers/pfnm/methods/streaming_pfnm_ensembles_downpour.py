@@ -19,21 +19,11 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import pfnm_and_concatenation as pfnm
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
-from fedrepro.methods.matching.network_arrays_and_tracing import (
-    class_shares,
-    networks_of,
-    tensors_of,
-)
+from fedrepro.methods.matching import network_arrays_and_tracing as arrays
 from fedrepro.methods.matching.pfnm_atoms_and_rewards import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
 from fedrepro.networks.network import widths
-from fedrepro.papers.pfnm.streaming_posterior_and_client_starts import (
-    Posterior,
-    arriving,
-    before_data,
-    start_of,
-    update,
-)
+from fedrepro.papers.pfnm import streaming_posterior_and_client_starts as streaming
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
@@ -104,7 +94,11 @@ class PfnmStreaming:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the state before the first step: the output bias's prior, and no global units."""
-        return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
+        return _state(
+            streaming.before_data(
+                arrays.networks_of(self._starts(None, clients, rng)), self.variances
+            )
+        )
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
@@ -115,14 +109,14 @@ class PfnmStreaming:
         weights from which it starts the next step.
         """
         before = _posterior(state)
-        arrived = arriving(clients, before.step, self.rounds, rng)
+        arrived = streaming.arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
         trained = arrived.train(start, rng, epochs=epochs).checked()
-        shares = class_shares(arrived.label_counts)
-        after, _ = update(
+        shares = arrays.class_shares(arrived.label_counts)
+        after, _ = streaming.update(
             before,
-            networks_of(trained.tensors),
+            arrays.networks_of(trained.tensors),
             shares if self.class_weights else np.ones_like(shares),
             self.variances,
             self.rule,
@@ -134,10 +128,10 @@ class PfnmStreaming:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the global network in `state`: the posterior means of its units."""
-        return GlobalModel(clients.model, tensors_of(_posterior(state).network))
+        return GlobalModel(clients.model, arrays.tensors_of(_posterior(state).network))
 
     def _starts(
-        self, before: Posterior | None, clients: Clients, rng: RngKey
+        self, before: streaming.Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
         """Return weights (J, *shape) by name from which J clients start the step after `before`."""
         from fedrepro.training.federation.clients import initial_weights
@@ -149,22 +143,22 @@ class PfnmStreaming:
         sizes, options = widths(initial), (self.variances, self.fresh, self.start_noise)
         streams = [rng.at(client=j).stream("pfnm-streaming-start") for j in range(clients.count)]
         by_client = [
-            tensors_of(start_of(before, j, sizes, *options, stream))
+            arrays.tensors_of(streaming.start_of(before, j, sizes, *options, stream))
             for j, stream in enumerate(streams)
         ]
         return {name: np.concatenate([tensors[name] for tensors in by_client]) for name in initial}
 
 
-def _state(posterior: Posterior) -> State:
+def _state(posterior: streaming.Posterior) -> State:
     """Convert a posterior over the global network to numbers and arrays that files can hold."""
     layers = [[past.members, *astuple(past.atoms)] for past in posterior.layers]
     bias = [posterior.bias, posterior.bias_precision]
     return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
 
 
-def _posterior(state: Mapping[str, Any]) -> Posterior:
+def _posterior(state: Mapping[str, Any]) -> streaming.Posterior:
     layers = tuple(Past(Atoms(*atoms), members) for members, *atoms in state["layers"])
-    return Posterior(state["step"], state["inputs"], layers, *state["bias"])
+    return streaming.Posterior(state["step"], state["inputs"], layers, *state["bias"])
 
 
 @dataclass(kw_only=True)
@@ -202,7 +196,7 @@ class _StreamingEnsemble:
         Each client uploads its weights in each step, and downloads nothing.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
-        arrived = arriving(clients, step, self.steps, rng)
+        arrived = streaming.arriving(clients, step, self.steps, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
         after = arrived.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
         now = seen[-clients.count :]
@@ -218,7 +212,7 @@ class _StreamingEnsemble:
         """Return the ensemble of the networks in `state`, with weights by member and class."""
         seen = state["seen"]
         alike = np.full((len(seen), clients.network.classes), 1.0 / len(seen))
-        weights = class_shares(seen) if self.weighted else alike
+        weights = arrays.class_shares(seen) if self.weighted else alike
         return GlobalModel(clients.model, state["networks"], weights)
 
 
@@ -286,7 +280,7 @@ class DownpourStreaming(DownpourSgd):
     ) -> tuple[State, Report]:
         """Run all communication rounds of one step, on the data that arrived in this step."""
         step, first = rng.round, rng.round * self.exchanges
-        arrived = arriving(clients, step, self.rounds, rng)
+        arrived = streaming.arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):
             state, _ = super().round(state, arrived, info, rng.at(round=done))
         return state, Report(exchanges=self.exchanges)

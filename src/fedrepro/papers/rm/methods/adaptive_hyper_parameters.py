@@ -288,7 +288,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
         }
         reward = float(after["search"]["rewards"][-1])
         numbers = (*self.search.mean(search), lr, steps, reward)
-        return after, Report(dict(zip(METRICS, numbers, strict=True)))
+        return after, self.report(state, clients, dict(zip(METRICS, numbers, strict=True)))
 
 
 @method(
