@@ -187,6 +187,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
         ("def (", r"mine\.py cannot be loaded: SyntaxError: .*line 1"),
         ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
+        (f"{MEDIAN}\nimport yaml\n", r"mine\.py: import yaml gives .*, not .*/yaml\.py: rename"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
         (
             MEDIAN.replace("label=", "needs={'all'}, label="),
@@ -201,7 +202,8 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
+def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told, tmp_path):
+    (tmp_path / "yaml.py").touch()  # the name of a module from elsewhere
     named(text, "mine.txt" if text == "x" else "mine.py")
     average = registry._found["method"]["average"]
     for _ in range(2):
@@ -481,3 +483,6 @@ def test_what_failed_is_said_and_tried_again(tmp_path, monkeypatch):
     assert sorted(path.name for path in drawn) == ["a.csv", "a.json"]
     assert {path.stat().st_mtime for path in drawn} == {1}
     assert take_failed("quick") == take_failed("tiny") == ([], [])  # said once
+    os.utime(drawn_in / "a.json", (2, 2))
+    metrics.touch()  # computed again since
+    assert (take_failed("tiny"), metrics.exists()) == (([], []), True)

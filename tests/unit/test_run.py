@@ -28,7 +28,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import snakemake_in_folder
-from fedrepro.stages.run_figures_or_methods import _place
+from fedrepro.stages.run_figures_or_methods import _place, _words
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -38,6 +38,7 @@ MISTAKES = {
     "run fedavg --partition dirichlet:x": "parameter 'alpha' cannot be read from 'x'",
     "run scaffold --optimiser adam": "scaffold",
     "run fedavg --clients 0": "parameter 'clients' must be at least 1",
+    "run fedavg --partition label_lists --clients 5": "--clients 5 is not read, since the part",
     "run fedavg scaffold.lr=0.1": "unknown name before the dot 'scaffold' in 'scaffold.lr'",
     "run fedavg --data mine.csv": "--data takes the name of a data set, not the file mine.csv",
     "run fedavg lr=0.1": "write it as in fedavg.lr, or as an option",
@@ -45,6 +46,8 @@ MISTAKES = {
     "run fedavg fedavg.mometum=0.9": "unknown parameter 'mometum' in 'fedavg': did you mean",
     "run fedavg fedavg.lr": "'fedavg.lr' has no value: write it as in scaffold.lr=0.1",
     "run gossip_sgd": "graph",
+    "run gossip_sgd,fedavg --graph ring --fraction 0.1": "'gossip_sgd' has no parameter 'fraction'",
+    "run feddf": "'feddf' would have the clients' own data as its public data: name others, as in",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",
 }
@@ -61,22 +64,23 @@ def test_a_mistake_is_one_sentence_before_anything_is_made(command, tmp_path, mo
 
 
 def test_words_are_an_exhibit_with_the_names_of_the_field():
-    changes = {"scaffold.lr": "0.1", "partition.balance": "true", "model.hidden": "20,10"}
-    words = RunWords(
-        ["fedavg", "FedProx", "scaffold"], "digits", 4, "dirichlet:0.1", changes=changes
-    )
+    changes = {"scaffold.lr": "0.1", "partition.clients": "4", "model.hidden": "20,10"}
+    changes |= {"training.epochs": "7", "scaffold.epochs": "2"}
+    partition = "dirichlet:0.1+balance~true"
+    words = RunWords(["fedavg", "FedProx", "scaffold"], "digits", 10, partition, changes=changes)
     made = plan_of_words(exhibits_of_words(words, "run"))
     assert [measure.label for measure in made.measures] == ["FedAvg", "FedProx", "SCAFFOLD"]
     scenario = made.points[0].scenario
     assert scenario.partition.token == "dirichlet+alpha~0.1+balance~true+clients~4"
     assert scenario.model["hidden"] == (20, 10)
     rates = {run.method.token: run.scenario.training["lr"] for run in made.trials}
-    assert rates == {"fedavg+fraction~1": 0.05, "fedavg+fraction~1+proximal~0.01": 0.05} | {
-        "scaffold+fraction~1": 0.1
+    assert rates == {"fedavg+epochs~7+fraction~1": 0.05, "scaffold+epochs~2+fraction~1": 0.1} | {
+        "fedavg+epochs~7+fraction~1+proximal~0.01": 0.05
     }
     assert words.command == (
-        "fedrepro run fedavg,FedProx,scaffold --data digits --clients 4 --partition dirichlet:0.1 "
-        "scaffold.lr=0.1 partition.balance=true model.hidden=20,10"
+        "fedrepro run fedavg,FedProx,scaffold --data digits --partition "
+        "'dirichlet:0.1+balance~true' scaffold.lr=0.1 partition.clients=4 model.hidden=20,10 "
+        "training.epochs=7 scaffold.epochs=2"
     )
 
 
@@ -86,6 +90,8 @@ def test_words_are_an_exhibit_with_the_names_of_the_field():
         ("partition", "two-labels", "labels_each+clients~10"),
         ("partition", "labels:3", "labels_each+clients~10+each~3"),
         ("partition", "one-class", "one_class"),
+        ("partition", "iid+clients~20", "iid+clients~20"),
+        ("optimiser", "sgd:0.1+epochs~3+shared_init~false", "sgd+epochs~3+init~fan_in"),
         ("model", "mlp:200@100", "mlp+hidden~200@100"),
         ("model", "2nn", "mlp+hidden~200@200"),
         ("model", "lenet5", "cnn+channels~6@16+hidden~120@84+padding~valid"),
@@ -95,7 +101,7 @@ def test_words_are_an_exhibit_with_the_names_of_the_field():
 )
 def test_short_forms(option, word, token):
     made = plan_of_words(exhibits_of_words(RunWords(["fedavg"], **{option: word}), "run"))
-    kind = "dataset" if option == "data" else option
+    kind = {"data": "dataset", "optimiser": "training"}.get(option, option)
     assert getattr(made.points[0].scenario, kind).token == token
 
 
@@ -104,9 +110,10 @@ def test_other_words_take_no_exhibits_place_and_intervals_are_as_wide_above_as_b
 ):
     monkeypatch.chdir(tmp_path)
     Path("config/exhibits").mkdir(parents=True)
-    for values, name in (({}, "fedavgmnist"), ({"lr": 0.1}, "fedavgmnistv2")):
+    numbers = {"lr": np.float64(0.1), "changes": {"fedavg.epochs": np.array([2])}}
+    for values, name in (({}, "fedavgmnist"), (numbers, "fedavgmnistv2")):
         for _ in range(2):  # the same words have the same place
-            path, text = _place(RunWords(["fedavg"], **values))
+            path, text = _place(_words({"methods": "fedavg"} | values))
             assert path.stem == name
             path.write_text(text)
     values = np.array([0.5722222222, 0.4694444444])
@@ -301,17 +308,23 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
     (inside / "Snakefile").write_text("rule")
     (inside / snakemake_in_folder.WORKFLOW).touch()
     (inside / "workflow/a.json").touch()
+    (inside / "config/config.yaml").write_text("components: [mine.py]\nmirror: data\n")
     assert source_digests.on_disk(source_digests.PACKAGE) == {}  # digests are those of the checkout
     fedrepro.start(tmp_path / "two")
     assert (tmp_path / "two/Snakefile").read_text() == "rule"
+    told = yaml.safe_load((tmp_path / "two/config/config.yaml").read_text())
+    assert told == {"components": [f"{inside}/mine.py"], "mirror": f"{inside}/data"}
 
 
 def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp_path):
     calls, _ = snakemake
     monkeypatch.chdir(tmp_path)
-    found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
-    target = f"reports/tiny/{KEY}.svg"
-    assert calls == [([*SNAKEMAKE, "--cores", "3", "--", target], str(drawn))]
+    monkeypatch.setenv("FEDREPRO_MIRROR", "data")
+    Path("mine").mkdir()
+    found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3, profile="mine")
+    target, own = f"reports/tiny/{KEY}.svg", ["--profile", str(tmp_path / "mine")]
+    assert calls == [([*SNAKEMAKE, *own, "--cores", "3", "--", target], str(drawn))]
+    assert os.environ["FEDREPRO_MIRROR"] == str(tmp_path / "data")
     assert Path.cwd() == tmp_path
     assert {"method", "metric", "split", "mean"} <= set(found)
     assert (found["metric"] == "accuracy").any()
@@ -327,6 +340,7 @@ def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monk
     monkeypatch.delenv(component_files.NAMED, raising=False)
     with pytest.raises(FedreproError, match=r"mine\.py has no component"):
         fedrepro.run(KEY, scale="tiny")
+    assert component_files.NAMED not in os.environ  # another folder has its own
 
 
 @pytest.mark.filterwarnings("ignore:pfnm/figure-2a")

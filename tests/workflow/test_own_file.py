@@ -138,6 +138,25 @@ def test_a_file_of_ones_own_is_all_there_is_to_a_method_and_what_fails_is_a_row(
     assert planned(folder, TARGET) == rules
 
 
+def test_drawings_follow_their_file_and_their_paper_and_pages_follow_drawings(tmp_path):
+    folder, figure = checkout(tmp_path / "own"), TARGET.replace(".html", ".svg")
+    page = (ROOT / "docs/adding-an-exhibit.md").read_text()
+    (folder / "bars.py").write_text(re.findall(r"```python\n(.*?)```", page, re.S)[0])
+    mine = folder / "config/exhibits/mine.yaml"
+    mine.write_text(re.sub("drawing: .*", "drawing: bars", EXHIBIT + THEIRS))
+    also = "also={mine: [{name: concatenation, label: more}], arena: [{name: average}]}"
+    words = ("--config", "papers=own", "components=[bars.py]", "exhibits=[]", also)
+    run(folder, figure, *words)
+    assert ",more," in (folder / figure).with_suffix(".csv").read_text()
+    run(folder, *words)
+    assert planned(folder, *words) == set()
+    edit(folder / "bars.py", "new_figure(3.0)", "new_figure(2.5)")
+    run(folder, figure, *words)
+    assert planned(folder, *words) == {"site"}
+    edit(mine, "\ntitle: Mine", "\ntitle: My paper")
+    assert planned(folder, figure, *words) == {"exhibit"}
+
+
 PAGE = (ROOT / "docs/adding-a-paper.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(src/[\w/.]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S)
 COMMANDS = re.findall(r"^    \.venv/bin/snakemake (.*)$", PAGE, re.M)

@@ -187,11 +187,13 @@ def exhibit_of(wildcards):
 def exhibit_config(wildcards):
     """Return a text of all that a drawing depends on besides numbers, such as labels."""
     exhibit = exhibit_of(wildcards)
-    settings = exhibit.settings.model_dump_json()
+    file = plan_of(wildcards.scale).files[exhibit.paper]
     # a table compares with the paper's printed values, wherever their file lies
     printed = str(published_file(wildcards.paper)) if exhibit.is_table else ""
-    digest = digest_of_file(printed)
-    return f"{settings} {digest}" if digest else settings
+    # the version of a user's drawing has a hash of its file
+    version = components("drawing")[exhibit.settings.drawing.name].version
+    settings = exhibit.settings.model_dump_json()
+    return f"{settings} {file.title} {file.source} {version} {digest_of_file(printed)}"
 
 
 def timings_of(metrics):
@@ -232,16 +234,21 @@ def of_paper(keys, paper):
 
 
 def shown_keys(wildcards):
-    """Return the selected exhibits, and exhibits drawn before, which pages show unchanged."""
+    """Return {key: ""} of selected exhibits, and of those drawn before, which pages show unchanged.
+
+    These are inputs of no rule: their values are digests, by which they are noticed if drawn again.
+    """
     from fedrepro.numbers.exhibit_files import whole_exhibits
 
-    scale = wildcards.scale
-    drawn = whole_exhibits(Path("reports", scale), plan_of(scale).exhibits, scale)
-    return list(dict.fromkeys([*selected_keys(wildcards), *drawn]))
+    scale, shown = wildcards.scale, dict.fromkeys(selected_keys(wildcards), "")
+    for key in whole_exhibits(Path("reports", scale), plan_of(scale).exhibits, scale):
+        shown.setdefault(key, digest_of_file(f"reports/{scale}/{key}.json"))
+    return shown
 
 
 def shown_keys_of_paper(wildcards):
-    return of_paper(shown_keys(wildcards), wildcards.paper)
+    shown = shown_keys(wildcards)
+    return {key: shown[key] for key in of_paper(shown, wildcards.paper)}
 
 
 def selected_tables_of_paper(wildcards):

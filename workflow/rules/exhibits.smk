@@ -37,6 +37,7 @@ use rule site as exhibit with:
             scale="{scale}",
             seed=CONFIG.seed,
             granularity=CONFIG.granularity.model_dump(),
+            also=lambda wildcards: CONFIG.also.get(wildcards.paper, []),
             out=f"{DRAWN}/{{paper}}/{{exhibit}}",
         ),
         settings=exhibit_config,

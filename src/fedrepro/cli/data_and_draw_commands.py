@@ -127,7 +127,7 @@ def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> Pa
     """Divide a data set among clients as the workflow would, and return the map to draw."""
     from fedrepro.core.checksummed_files import temporary_folder
     from fedrepro.data.partitions_populations_and_holdouts import population_of, read_partition
-    from fedrepro.data.prepared import PREPARED_FILES, load_prepared
+    from fedrepro.data.prepared import load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map
     from fedrepro.planning.scenarios_runs_and_jobs import MEMBERS, dataset_folder
@@ -138,14 +138,11 @@ def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> Pa
         raise FedreproError(f"'{dataset.token}' makes clients when they train: none can be drawn")
     with temporary_folder() as folder:
         earlier = (Path(dataset_folder(scale, dataset)) for scale in ("quick", "paper", "tiny"))
-        place = next((one for one in earlier if (one / PREPARED_FILES[0]).exists()), folder)
+        place = next((one for one in earlier if data.is_prepared(dataset, one)), folder)
         if place == folder:
-            for path in (raw / name for name in raw_files(dataset)):
-                if not path.exists():
-                    raise FedreproError(
-                        f"data set '{dataset.name}' is not here: {path} is missing; get it with: "
-                        f"fedrepro data fetch {dataset.name}"
-                    )
+            for path in (at for name in raw_files(dataset) if not (at := raw / name).exists()):
+                said = f"data set '{dataset.name}' is not here: {path} is missing"
+                raise FedreproError(f"{said}; get it with: fedrepro data fetch {dataset.name}")
             data.prepare(dataset, raw, folder)
         data.partition(place, partition, range(trial, trial + 1), seed, folder / MEMBERS)
         members = read_partition(folder / MEMBERS, trial)

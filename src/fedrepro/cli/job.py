@@ -88,7 +88,8 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
     left = {}
     for job in jobs:
         note = Path(job.out, WRITTEN)  # says whether this very job is done
-        if not note.exists() or note.read_text(encoding="utf-8") != _note(job):
+        there = note.exists() and Path(job.result).exists()
+        if not there or note.read_text(encoding="utf-8") != _note(job):
             left[job.out] = job
 
     def one(job: Any) -> None:
@@ -134,7 +135,7 @@ def compute(job: Any, device: str) -> None:
 
 
 def _draw(data: dict[str, Any]) -> None:
-    out = Path(data["out"])
+    out, shown = Path(data["out"]), [*data.get("exhibits", ())]
     if data["stage"] == "download":
         from fedrepro.stages.data import download
 
@@ -145,19 +146,18 @@ def _draw(data: dict[str, Any]) -> None:
     if data["stage"] == "exhibit":
         pages.draw_exhibit(data["exhibit"], _plan(data), out)
     elif data["stage"] == "claims":
-        pages.judge_claims(claims_file(data["paper"]), data["exhibits"], Path(data["reports"]), out)
+        pages.judge_claims(claims_file(data["paper"]), shown, Path(data["reports"]), out)
     elif data["stage"] == "board":
         pages.draw_board(data["board"], data["scale"], Path(data["reports"]), out)
     else:
-        pages.draw_site(data["scale"], Path(data["reports"]), out, data["exhibits"])
+        pages.draw_site(data["scale"], Path(data["reports"]), out, shown)
 
 
 def _plan(values: dict[str, Any]) -> Any:
-    from fedrepro.planning.config_files import Config, load_config, load_exhibits, validated
+    from fedrepro.planning.config_files import Config, load_exhibits, validated
     from fedrepro.planning.plan import Plan
 
-    changes = {key: values[key] for key in ("seed", "granularity")}
-    config = validated(Config, load_config().model_dump() | changes, "the job")
+    given = {key: values[key] for key in ("seed", "granularity")}
+    given["also"] = {values["exhibit"].partition("/")[0]: values["also"]}
     files = load_exhibits(of=[values["exhibit"]])
-    also = {paper: entries for paper, entries in config.also.items() if paper in files}
-    return Plan(config.model_copy(update={"also": also}), files, values["scale"])
+    return Plan(validated(Config, given, "the job"), files, values["scale"])

@@ -166,19 +166,15 @@ def methods(
     word: Annotated[str, Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
-    from fedrepro.core.literature_names_and_setting_tokens import (
-        method_called,
-        names_of_field,
-        simple,
-    )
+    from fedrepro.core import literature_names_and_setting_tokens as literature
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     known, shown = components("method"), list[tuple[str, ...]]()
     for name, item in sorted(known.items()):
-        also = [other for other in names_of_field(known) if other.method == name]
+        also = [other for other in literature.names_of_field(known) if other.method == name]
         names = [name, item.meta["label"], *(other.name for other in also)]
-        if not any(simple(word) in simple(one) for one in names):
+        if not any(literature.simple(word) in literature.simple(one) for one in names):
             continue
         parameters = ", ".join(f"{p.name}={render(p.default)}" for p in item.params.values())
         kind = item.meta["kind"].replace("_", "-")
@@ -188,5 +184,5 @@ def methods(
         more = [(other.name, f"{other.token}: {other.words}") for other in also]
         shown += [(other, "", kind, needs, "–", says) for other, says in more]
     if not shown:
-        method_called(word, known)  # which says what is like it
+        literature.method_called(word, known)  # which says what is like it
     show(("method", "label", "kind", "needs beyond weights", "paper", "parameters"), shown)

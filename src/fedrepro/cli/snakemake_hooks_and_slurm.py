@@ -58,17 +58,22 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     an old date, so that the next run draws them again.
     """
     sentences: dict[str, None] = {}
-    drawn: list[Path] = []
+    drawn, gone = list[Path](), set[str]()
     for about in sorted(Path("results/drawn", scale).glob("*/*.json")):
-        if about.stat().st_mtime == 1:  # of an earlier run, which said so
+        since = about.stat().st_mtime
+        if since == 1:  # of an earlier run, which said so
             continue
         text = about.read_text(encoding="utf-8")
         failed = json.loads(text).get("failed", {}) if '"failed"' in text else {}
         name = "/".join(about.with_suffix("").parts[-2:])
-        for metrics, words in failed.items():
-            sentences |= dict.fromkeys(f"reports/{scale}/{name}: {said}" for said in words)
-            Path(metrics).unlink(missing_ok=True)
-        drawn += about.parent.glob(f"{about.stem}.*") if failed else ()
+        # a newer file was computed since, for another figure
+        old = [m for m in failed if not os.path.exists(m) or os.path.getmtime(m) <= since]
+        for metrics in old:
+            sentences |= dict.fromkeys(f"reports/{scale}/{name}: {w}" for w in failed[metrics])
+        gone.update(old)
+        drawn += about.parent.glob(f"{about.stem}.*") if old else ()
+    for metrics in gone:
+        Path(metrics).unlink(missing_ok=True)
     for path in drawn:
         os.utime(path, (1, 1))  # older than every input
     return list(sentences), drawn

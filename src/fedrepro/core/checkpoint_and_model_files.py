@@ -15,19 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.core.checksummed_files import (
-    LENGTH,
-    UNKNOWN,
-    Name,
-    atomic,
-    corrupt_file_error,
-    fill_in,
-    names_checksum,
-    opened,
-    place_of,
-    require_place,
-    require_source,
-)
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -100,7 +88,7 @@ def from_plain(data: Any) -> Any:
     if kind == "alike":
         each = {name: value.numpy() for name, value in data["each"].items()}
         return {
-            key: {name: value[at].copy() for name, value in each.items()}
+            key: {name: np.array(value[at]) for name, value in each.items()}
             for at, key in enumerate(data["keys"])
         }
     return {key: from_plain(item) for key, item in data.items()}
@@ -134,19 +122,19 @@ def _refused(place: str, what: str) -> FedreproError:
 END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 
 
-def save_state(path: Name, state: Any) -> None:
+def save_state(path: artifacts.Name, state: Any) -> None:
     """Write a method's state, as `to_plain` returns it, to a `.pt` file of reproducible bytes."""
     import torch
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
     buffer = io.BytesIO()
     torch.save(_canonical(state), buffer)
-    comment = f"{place_of(path)} {UNKNOWN}".encode()
+    comment = f"{artifacts.place_of(path)} {artifacts.UNKNOWN}".encode()
     buffer.seek(-2, io.SEEK_END)  # the length of the comment, in two bytes
     buffer.write(len(comment).to_bytes(2, "little") + comment)
-    with atomic(path) as temporary:
+    with artifacts.atomic(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
-        fill_in(temporary)
+        artifacts.fill_in(temporary)
 
 
 def _canonical(value: Any) -> Any:
@@ -160,20 +148,22 @@ def _canonical(value: Any) -> Any:
     return value.detach().clone() if hasattr(value, "detach") else value
 
 
-def load_state(path: Name) -> Any:
+def load_state(path: artifacts.Name) -> Any:
     """Return plain data that `save_state` wrote to a path, tensors on the CPU; raise if damaged."""
     import torch
 
     try:
-        named, data = names_checksum(path), Path(path).read_bytes()
+        named, data = artifacts.names_checksum(path), Path(path).read_bytes()
         if not named:
-            raise corrupt_file_error(path, "its checksum is missing")
-        require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
+            raise artifacts.corrupt_file_error(path, "its checksum is missing")
+        artifacts.require_place(
+            path, data[data.rfind(END_RECORD) + END_LENGTH : -artifacts.LENGTH].decode().strip()
+        )
         return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except FedreproError:
         raise
     except Exception as error:  # unpickling can raise anything
-        raise corrupt_file_error(path, error) from error
+        raise artifacts.corrupt_file_error(path, error) from error
 
 
 KIND = "local_models"
@@ -233,7 +223,7 @@ class TrialModels:
 
 
 def read_models(
-    paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
+    paths: Sequence[artifacts.Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
     """Read the local models of some trials, by trial, from files that together hold all clients.
 
@@ -242,8 +232,8 @@ def read_models(
     """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:
-        require_source(path, made or {})
-        with opened(path, KIND) as file:
+        artifacts.require_source(path, made or {})
+        with artifacts.opened(path, KIND) as file:
             for number in range(file.num_row_groups):
                 group = file.read_row_group(number)
                 values = group["values"].combine_chunks()

@@ -192,7 +192,8 @@ def _load(file: str) -> None:
         asked = next((item.name for item in models if item.fn is made), "")
         if made and not asked:
             name = made.__name__.lower()
-            asked = f"own_{name}" if name in before["model"] else name
+            others = (f"own_{name}{i}" for i in ("", *range(2, len(before["model"]) + 2)))
+            asked = next(one for one in (name, *others) if one not in before["model"])
             keep = register("model", asked, 1, None, title=made.__name__, **{MODULE: True})
             keep(called_by(made, component_files.module_of(file)))
         for kind, name in [(k, n) for k, at in _found.items() for n in at if n not in before[k]]:

@@ -78,6 +78,17 @@ def add_files(files: Iterable[str]) -> None:
     set_files([*listed, *(file for file in files if os.path.abspath(file) not in there)])
 
 
+@contextmanager
+def restored_files() -> Iterator[None]:
+    """Take back, after a `with` block, what it changed of the files to load."""
+    before = os.environ.get(NAMED)
+    try:
+        yield
+    finally:
+        os.environ.pop(NAMED, None)
+        os.environ.update({} if before is None else {NAMED: before})
+
+
 def load_file(file: str) -> Any:
     """Run a user's Python file; return the class Net if `file` is as nets.py:Net, else None."""
     file, *asked = OF_CLASS.split(file)
@@ -117,7 +128,8 @@ def module_of(file: str) -> str:
 def digest_with_imports(path: str) -> str:
     """Return a hash of a user's Python file and of the modules in its folder that it imports.
 
-    The hash is empty if the file is missing, as for a cell of a notebook.
+    The hash is empty if the file is missing, as for a cell of a notebook. FedreproError is raised
+    if Python has another module of the same name, as of another user's folder or a package.
     """
     files = [os.path.abspath(path)] if os.path.isfile(path) else []
     for file in files:  # which grows
@@ -127,6 +139,13 @@ def digest_with_imports(path: str) -> str:
                 if os.path.isfile(one) and one not in files:
                     files.append(one)
     digests = [digest_of_file(file) for file in files]
+    for file, digest in zip(files[1:], digests[1:], strict=True):
+        place = os.path.relpath(file, os.path.dirname(path)).removesuffix(".py")
+        name = place.removesuffix(f"{os.sep}__init__").replace(os.sep, ".")
+        found = name in sys.modules or "." not in name  # else this would import its package
+        spec = importlib.util.find_spec(name) if found else None
+        if spec and digest_of_file(spec.origin or "") != digest:
+            raise FedreproError(f"import {name} gives {spec.origin}, not {file}: rename the latter")
     return digest_of("".join(digests).encode()) if len(digests) > 1 else "".join(digests)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -69,14 +69,15 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):
-        raise FedreproError(
-            f"--data takes the name of a data set, not the file {words.data}: docs/data.md has the "
-            "lines of Python that make a file one"
-        )
+        said = f"--data takes the name of a data set, not the file {words.data}"
+        raise FedreproError(f"{said}: docs/data.md has the lines of Python that make a file one")
     entries = {kind: entry_of(kind, word) for kind, word in kinds.items()}
     usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
-    entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
-    methods = _method_entries(words)
+    entries["training"] |= usual | {"init": "fan_in", "shared_init": True} | entries["training"]
+    trained = _params("training", entries["training"])
+    epochs = words.changes.get("training.epochs", entries["training"]["epochs"])
+    epochs = value_of(trained, "epochs", epochs, "training")
+    methods = _method_entries(replace(words, epochs=epochs))  # what is said of them goes before
     called = {simple(word): entry for word, entry in methods.items()}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
@@ -86,18 +87,25 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
             entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
         elif not who:
-            raise FedreproError(
-                f"'{change}' does not say of what it is a parameter: write it as in "
-                f"{next(iter(methods))}.{change}, or as an option"
-            )
+            fix = f"write it as in {next(iter(methods))}.{change}, or as an option"
+            raise FedreproError(f"'{change}' does not say of what it is a parameter: {fix}")
         elif simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
         else:
             entry = called[simple(who)]
-            own, trained = _params("method", entry), _params("training", entries["training"])
+            own = _params("method", entry)
             read = value_of({**trained, **own}, key, value, who)
             (entry if key in own else entry.setdefault("training", {}))[key] = read
-    clients = "clients" in _params("partition", entries["partition"])
+    for word, entry in methods.items():
+        public = _params("method", entry).get("public_data")
+        if public and entry.get("public_data", public.default) == entries["dataset"]["name"]:
+            said = f"'{word}' would have the clients' own data as its public data"
+            raise FedreproError(f"{said}: name others, as in {word}.public_data=fashion_mnist")
+    divides = "clients" in _params("partition", entries["partition"])
+    clients = entries["partition"].pop("clients", words.clients) if divides else None
+    if words.clients not in (clients, RunWords.clients):
+        said = f"--clients {words.clients} is not read, since the partition says how many there are"
+        raise FedreproError(f"{said}: leave it out")
     labels = ", ".join(entry["label"] for entry in methods.values())
     data = components("dataset")[entries["dataset"]["name"]].meta["title"]
     exhibit = {
@@ -107,7 +115,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
         "scales": [SCALE],
         "drawing": "accuracy-and-bytes",
         **entries,
-        "sweep": {"partition.clients": [words.clients]} if clients else {},
+        "sweep": {"partition.clients": [clients]} if divides else {},
         "methods": list(methods.values()),
         "trials": words.trials,
         "measure_every": "auto",
@@ -137,8 +145,12 @@ def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
         if found.training:
             entry["training"] = dict(found.training)
         if METHOD_KINDS[item.meta["kind"]].in_rounds:
-            options = {key: getattr(words, key) for key in ROUNDS if key in item.params}
-            entry |= {key: value for key, value in options.items() if key not in entry}
+            options = {key: getattr(words, key) for key in ROUNDS if key not in entry}
+            for key in [key for key in options if key not in item.params]:
+                if options.pop(key) != getattr(RunWords, key):
+                    said = f"method '{word}' has no parameter '{key}'"
+                    raise FedreproError(f"{said}: give it to others alone, as in fedavg.{key}=…")
+            entry |= options
         if word in entries or any(entry["label"] == other["label"] for other in entries.values()):
             raise FedreproError(f"method '{word}' is named twice: name it once")
         entries[word] = entry

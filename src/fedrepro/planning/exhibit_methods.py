@@ -8,12 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from fedrepro.core import evaluation_schedule_and_successive_halving as schedules
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.evaluation_schedule_and_successive_halving import (
-    SELECTION_RULES,
-    EvaluationSchedule,
-    SelectionRule,
-)
 from fedrepro.core.literature_names_and_setting_tokens import method_called, setting_token
 from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, components
@@ -61,11 +57,11 @@ class ExhibitMethod:
     spec: Spec
     label: str
     trials: int | None
-    choose: SelectionRule | None
+    choose: schedules.SelectionRule | None
     reference: bool
     paired_with: str = ""
     show: tuple[str, ...] = ()
-    measuring: EvaluationSchedule = field(default_factory=EvaluationSchedule)
+    measuring: schedules.EvaluationSchedule = field(default_factory=schedules.EvaluationSchedule)
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
     tune: Spec | None = None
@@ -82,7 +78,7 @@ class ExhibitMethod:
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
-    def rule(self) -> SelectionRule | None:
+    def rule(self) -> schedules.SelectionRule | None:
         """Return the rule that selects one of the settings, None if there is nothing to select."""
         return self.choose if self.chosen else None
 
@@ -127,7 +123,7 @@ class ExhibitMethod:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
         return self.rule is not None and self.rule.over == "race"
 
-    def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
+    def measured(self, group: Sequence[Setting]) -> schedules.EvaluationSchedule:
         """Return when to evaluate the settings `group`, and their rounds in successive halving."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
@@ -224,12 +220,14 @@ def _exhibit_method(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=rule.choice if isinstance(rule, ChoiceEntry) else SELECTION_RULES.get(rule or ""),
+        choose=rule.choice
+        if isinstance(rule, ChoiceEntry)
+        else schedules.SELECTION_RULES.get(rule or ""),
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=training,
-        measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
+        measuring=schedules.EvaluationSchedule(None if every == "auto" else every, entry.until),
         settings=tuple(itertools.starmap(Setting, itertools.product(spec.expand(), changes, ways))),
         tune=tune,
         over_clients=entry.spread == "clients",
@@ -264,7 +262,7 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
     if choose is None:
         raise FedreproError(
             f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
-            f"(choose: {' or '.join(SELECTION_RULES)})"
+            f"(choose: {' or '.join(schedules.SELECTION_RULES)})"
         )
     if choose.over != "end" and not measure.spec.method_kind.in_rounds:
         raise FedreproError(

@@ -22,18 +22,9 @@ from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.planning.scenarios_runs_and_jobs import (
-    LOCAL,
-    MEMBERS,
-    METRICS,
-    TIMINGS,
-    Job,
-    Scenario,
-    clients_of,
-)
+from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, Job, Scenario, clients_of
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
-RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
 # of data sets that are not prepared yet: shape of an example, classes, training examples
 FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "digits": ((8, 8), 10, 1437),
@@ -65,7 +56,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     total, rates = Forecast(), _rates(plan)
     files = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
     needed = plan.needed(*(path.rpartition("/")[0] for path in files if not Path(path).exists()))
-    left = [j for j in needed if not Path(j.out, RESULTS.get(j.stage, METRICS)).exists()]
+    left = [job for job in needed if not Path(job.result).exists()]
     total.jobs.update(job.stage for job in left)
     for job in (job for job in left if job.stage in COMPUTING):
         rate = next((rates[key] for key in _keys(job) if key in rates), 0.0)

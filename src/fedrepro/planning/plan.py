@@ -15,21 +15,12 @@ from typing import Any
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.literature_names_and_setting_tokens import setting_names
 from fedrepro.core.method_kinds import TRAIN
-from fedrepro.core.paper_files import exhibits_file
+from fedrepro.core.paper_files import exhibits_file, paper_names
 from fedrepro.core.spec import Spec
 from fedrepro.planning import scenarios_runs_and_jobs as jobs
 from fedrepro.planning.config_files import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Point, Run, exhibit_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.planning.scenarios_runs_and_jobs import (
-    LOCAL,
-    MEMBERS,
-    METRICS,
-    Job,
-    Scenario,
-    block_name,
-    cut,
-)
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
 
@@ -51,7 +42,9 @@ class Plan:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
         self.mistaken = dict(files.unread) if isinstance(files, Papers) else {}
-        for paper in config.also.keys() - files.keys() - self.mistaken.keys():
+        # the configuration is of all papers, also where only the user's own are read
+        others = paper_names() if config.papers == "own" else {}
+        for paper in config.also.keys() - files.keys() - self.mistaken.keys() - others.keys():
             raise unknown("paper", paper, files, "`also` of config/config.yaml")
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
         whole = {k: v.model_copy(update={"also": also[k]}) for k, v in files.items()}
@@ -62,7 +55,7 @@ class Plan:
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
         self.without: dict[tuple[str, str], FedreproError] = {}
-        self.made: dict[str, Callable[[], Job]] = {}
+        self.made: dict[str, Callable[[], jobs.Job]] = {}
         self._names: dict[Any, str] = {}
         for file in self.files.values():
             self._add(file)
@@ -158,7 +151,7 @@ class Plan:
                 by_run[run][1].update(by_label[label].follow)
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
-    def job(self, folder: str) -> Job:
+    def job(self, folder: str) -> jobs.Job:
         """Return the job that writes to `folder`; raise FedreproError if no figure needs it."""
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.made:
@@ -176,13 +169,13 @@ class Plan:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
         return self.made[folder]()
 
-    def jobs_of(self, exhibit: Exhibit) -> list[Job]:
+    def jobs_of(self, exhibit: Exhibit) -> list[jobs.Job]:
         """Return all jobs of a figure or table in an order in which inputs are computed first."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
-    def needed(self, *folders: str) -> list[Job]:
+    def needed(self, *folders: str) -> list[jobs.Job]:
         """Return the jobs that compute `folders` and their inputs, in order of execution."""
-        found: dict[str, Job] = {}
+        found: dict[str, jobs.Job] = {}
 
         def add(folders: Iterable[str]) -> None:
             for folder in folders:
@@ -209,7 +202,7 @@ class Plan:
 
     def run_files(self, run: Run, trials: int) -> list[str]:
         """Return the paths of a run's files of metrics for the first `trials` trials."""
-        return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
+        return [f"{folder}/{jobs.METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
         """Return the paths of the files of metrics of all runs of a figure or table."""
@@ -220,10 +213,10 @@ class Plan:
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks(trials, run)
-            pieces = f"{block_name('trials', range(blocks[-1].stop))}:{len(blocks[0])}"
+            pieces = f"{jobs.block_name('trials', range(blocks[-1].stop))}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
                 clients, size = self._clients_and_block_size(run.scenario)
-                of_clients = f"{pieces}{block_name('clients', clients)}:{size}"
+                of_clients = f"{pieces}{jobs.block_name('clients', clients)}:{size}"
                 found[f"{self.base(run.scenario, TRAIN)}{of_clients}"] = None
             found[f"{self.base(run, run.stage)}{pieces}"] = None
         return list(found)
@@ -231,41 +224,45 @@ class Plan:
     def dataset(self, dataset: Spec) -> str:
         """Create the job that prepares a data set; return the folder where its arrays will be."""
         folder, raw = jobs.dataset_folder(self.scale, dataset), f"resources/{dataset.name}"
-        self.made.setdefault(folder, partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw))
+        self.made.setdefault(
+            folder, partial(jobs.Job, "prepare", folder, {"dataset": dataset}, raw=raw)
+        )
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: range) -> str:
         """Create the job that divides a data set in these trials; return the file it will write."""
-        folder = self.base((dataset, partition), "partition") + block_name("trials", trials)
+        folder = self.base((dataset, partition), "partition") + jobs.block_name("trials", trials)
         if folder not in self.made:
             specs, given = {"dataset": dataset, "partition": partition}, self._given(trials)
             data = self.dataset(dataset)
-            self.made[folder] = partial(Job, "partition", folder, specs, data=data, **given)
-        return f"{folder}/{MEMBERS}"
+            self.made[folder] = partial(jobs.Job, "partition", folder, specs, data=data, **given)
+        return f"{folder}/{jobs.MEMBERS}"
 
-    def local(self, scenario: Scenario, trials: range) -> str:
+    def local(self, scenario: jobs.Scenario, trials: range) -> str:
         """Create jobs that train local models; return their paths as one text for `folders_of`."""
-        base = self.base(scenario, TRAIN) + block_name("trials", trials)
+        base = self.base(scenario, TRAIN) + jobs.block_name("trials", trials)
         clients, size = self._clients_and_block_size(scenario)
-        if base + block_name("clients", clients[:size]) not in self.made:  # many methods read them
+        if (
+            base + jobs.block_name("clients", clients[:size]) not in self.made
+        ):  # many methods read them
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
-            for block in cut(clients, size):
-                folder = base + block_name("clients", block)
-                self.made[folder] = partial(Job, TRAIN, folder, specs, clients=block, **given)
-        return f"{base}{block_name('clients', clients)}:{size}/{LOCAL}"
+            for block in jobs.cut(clients, size):
+                folder = base + jobs.block_name("clients", block)
+                self.made[folder] = partial(jobs.Job, TRAIN, folder, specs, clients=block, **given)
+        return f"{base}{jobs.block_name('clients', clients)}:{size}/{jobs.LOCAL}"
 
-    def _clients_and_block_size(self, scenario: Scenario) -> tuple[range, int]:
+    def _clients_and_block_size(self, scenario: jobs.Scenario) -> tuple[range, int]:
         count, size = scenario.clients, self.config.granularity.clients_per_job
         return range(count), count if size == "all" else size
 
     def run(self, run: Run, trials: range) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = self.base(run, run.stage) + block_name("trials", trials)
+        folder = self.base(run, run.stage) + jobs.block_name("trials", trials)
         self.made.setdefault(folder, partial(self._job_of_run, run, trials, folder))
         return folder
 
-    def _job_of_run(self, run: Run, trials: range, folder: str) -> Job:
+    def _job_of_run(self, run: Run, trials: range, folder: str) -> jobs.Job:
         given = {"every": run.every, **self._given(trials, run.scenario)}
         if run.scenario:
             given["evaluate"], given["follow"] = self.splits.get(run, ((), ()))
@@ -273,9 +270,9 @@ class Plan:
                 given["local"] = (self.local(run.scenario, trials),)
             if public := jobs.public_data_of(run.method):
                 given["public"] = self.dataset(public)
-        return Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
+        return jobs.Job(run.stage, folder, {spec.kind: spec for spec in run.specs}, **given)
 
-    def _given(self, trials: range, scenario: Scenario | None = None) -> dict[str, Any]:
+    def _given(self, trials: range, scenario: jobs.Scenario | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {"seed": self.config.seed, "trials": trials}
         if scenario:
             given["data"] = self.dataset(scenario.dataset)

@@ -19,14 +19,17 @@ from typing import Any
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
 from fedrepro.core.literature_names_and_setting_tokens import setting_names, setting_token
+from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
+from fedrepro.data.prepared import PREPARED_FILES
 
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
+RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, TRAIN: LOCAL}
 # of a job's json: components, ranges, lists, all keys but components
 SPECS = (*SCENARIO, "method", TUNE)
 BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
@@ -176,6 +179,11 @@ class Job:
     @property
     def models(self) -> list[str]:
         return [path for text in self.local for path in folders_of(text)]
+
+    @property
+    def result(self) -> str:
+        """Return the path of the file that is there if this job is done."""
+        return f"{self.out}/{RESULTS.get(self.stage, METRICS)}"
 
     @property
     def inputs(self) -> list[str]:
