@@ -106,5 +106,5 @@ def killed_after(saves):
         if len(written) == saves:
             raise KeyboardInterrupt
 
-    with mock.patch.object(trial_rounds, "save_state", stop):
+    with mock.patch.object(trial_rounds.checkpoints, "save_state", stop):
         yield written

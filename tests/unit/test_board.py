@@ -13,15 +13,7 @@ from fedrepro.core.checksummed_files import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import bytes_up
 from fedrepro.drawings.lines_and_layout import rules
-from fedrepro.numbers.leaderboard import (
-    BoardData,
-    BoardRow,
-    board_data,
-    board_rows,
-    leaderboard,
-    scenarios,
-    seconds,
-)
+from fedrepro.numbers import leaderboard as boards
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.planning.config_files import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, require_frozen
@@ -94,21 +86,21 @@ class Part:
         return pd.DataFrame(rows)
 
 
-def made(*parts: Part, board: Board = BOARD) -> tuple[BoardData, dict[str, BoardRow]]:
+def made(*parts: Part, board: Board = BOARD) -> tuple[boards.BoardData, dict[str, boards.BoardRow]]:
     """The rows of all data sets together, or of the only one."""
-    found = board_data(board, parts)
-    return found, {row.method.label: row for row in board_rows(found)}
+    found = boards.board_data(board, parts)
+    return found, {row.method.label: row for row in boards.board_rows(found)}
 
 
-def table_of(found: BoardData, rows: dict[str, BoardRow]) -> pd.DataFrame:
-    return leaderboard(found, list(rows.values()))
+def table_of(found: boards.BoardData, rows: dict[str, boards.BoardRow]) -> pd.DataFrame:
+    return boards.leaderboard(found, list(rows.values()))
 
 
 CASES = {"even": LEVELS, "skewed": LEVELS, "two labels": LEVELS}
 
 
 @pytest.fixture(scope="module")
-def usual() -> tuple[BoardData, dict[str, BoardRow]]:
+def usual() -> tuple[boards.BoardData, dict[str, boards.BoardRow]]:
     return made(Part(CASES))
 
 
@@ -161,7 +153,7 @@ def test_failed_runs_and_missing_scenarios_give_no_rank_and_near_bounds_no_score
     found, rows = made(Part(CASES | {"easy": LEVELS | {"pooled": 0.505}}))
     assert [scene.case for scene in found.scenes] == list(CASES)
     assert len(rows["good"].scenes) == 3
-    assert "easy" in set(scenarios(found, list(rows.values()))["case"])
+    assert "easy" in set(boards.scenarios(found, list(rows.values()))["case"])
 
 
 def test_what_others_report_changes_no_other_row() -> None:
@@ -169,13 +161,13 @@ def test_what_others_report_changes_no_other_row() -> None:
     cases = CASES | {"open": {k: v for k, v in LEVELS.items() if k != "votes"}}
     labels = ["sent votes", *(f"sent {number}" for number in range(4))]
 
-    def beside(computed: str) -> dict[str, BoardRow]:
+    def beside(computed: str) -> dict[str, boards.BoardRow]:
         sent = [(computed, Part({case: {label: 0.81} for case in cases})) for label in labels]
         # of a class that was run in three of the four scenarios
         numbers = sent[0][1].numbers
         numbers.loc[numbers["metric"] == "forward_passes", ["mean", "by_trial"]] = [4.0, "4 4 4"]
-        found = board_data(BOARD, [Part(cases)], entered=sent)
-        return {row.method.label: row for row in board_rows(found)}
+        found = boards.board_data(BOARD, [Part(cases)], entered=sent)
+        return {row.method.label: row for row in boards.board_rows(found)}
 
     _, alone = made(Part(cases))
     reported = beside("reported")
@@ -207,8 +199,10 @@ def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     """Three scenarios of one, and one of each of two others, where `good` is below average."""
     low = {"even": LEVELS | {"good": 0.3}}
-    found = board_data(BOARD, [Part(CASES), Part(low, data="Shapes"), Part(low, data="Ovals")])
-    good = {row.data: row for row in board_rows(found) if row.method.label == "good"}
+    found = boards.board_data(
+        BOARD, [Part(CASES), Part(low, data="Shapes"), Part(low, data="Ovals")]
+    )
+    good = {row.data: row for row in boards.board_rows(found) if row.method.label == "good"}
     assert {data: row.standing.score.value for data, row in good.items()} == pytest.approx(
         {"Digits": 0.75, "Shapes": -0.5, "Ovals": -0.5, "all": (0.75 - 0.5 - 0.5) / 3}
     )
@@ -230,9 +224,9 @@ ABOUT = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"]}
 ABOUT |= {"missing": [], "without_score": []}
 
 
-def shown_as(found: BoardData) -> BoardView:
-    rows = board_rows(found)
-    made = (leaderboard, seconds, scenarios)
+def shown_as(found: boards.BoardData) -> BoardView:
+    rows = boards.board_rows(found)
+    made = (boards.leaderboard, boards.seconds, boards.scenarios)
     return BoardView(ABOUT, *(read_csv(csv_text(of(found, rows))) for of in made))
 
 

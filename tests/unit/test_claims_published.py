@@ -17,14 +17,9 @@ from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
+from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counts
 from fedrepro.numbers.verdicts.claim_numbers import Numbers
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
-from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import (
-    moves_towards_print,
-    reasons,
-    resolve,
-    word_of,
-)
 from fedrepro.planning.config_files import SCALES, load_exhibits
 from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
@@ -206,7 +201,7 @@ def printed(verdict, **given):
     ],
 )  # fmt: skip
 def test_a_verdict_has_its_word_and_its_reasons(row, word, told):
-    assert (word_of(row), reasons(row)) == (word, told)
+    assert (counts.word_of(row), counts.reasons(row)) == (word, told)
 
 
 def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
@@ -219,12 +214,14 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
         ("0.41", "refuted", "worse"),
         ("0.41", "stand-in only", "stand-in"),
     ):
-        found = resolve(row, {}.get, [[check, check | {"value": value, "check_verdict": data}]])
+        found = counts.resolve(
+            row, {}.get, [[check, check | {"value": value, "check_verdict": data}]]
+        )
         assert (found["mean"], found["trials"], found["verdict"]) == (value, "9", word)
-        assert word == word_of(found)
+        assert word == counts.word_of(found)
         assert float(found["difference"]) == pytest.approx(float(value) - 0.43)
     for claims in ([], [[check]], [[check, check | {"value": ""}]]):
-        assert resolve(row, {}.get, claims) == row
+        assert counts.resolve(row, {}.get, claims) == row
 
 
 def numbers(*means, rounds=()):
@@ -257,7 +254,7 @@ ROW = {"method": "FA", "metric": "rounds_to_target", "split": "", "mean": "40", 
     ],
 )
 def test_each_named_setting_moves_a_number_from_ours_towards_print(frame, set_up, given, wanted):
-    assert moves_towards_print(set_up, ROW | given, {"rates": frame}.get) == wanted
+    assert counts.moves_towards_print(set_up, ROW | given, {"rates": frame}.get) == wanted
 
 
 OPENED = {"set_up": "rates, case=a: no rate", "tolerance": "10", "noise": "1"}
@@ -271,8 +268,8 @@ def opened(ours, away, **given):
 def test_an_excusing_setting_suits_the_others_and_pages_show_why_nothing_is_judged():
     both = pd.concat([numbers(40.0, 90.0), numbers(80.0, 20.0).assign(method="SOLO")])
     row, solo = opened(40, -47), opened(80, 2, method="SOLO", verdict="reproduced")
-    assert resolve(row, {"rates": both}.get)["verdict"] == "another set-up"
-    assert resolve(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
+    assert counts.resolve(row, {"rates": both}.get)["verdict"] == "another set-up"
+    assert counts.resolve(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
     for verdict in ("reproduced", "worse", "better"):
         assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
         assert verdict_of(printed(verdict)) == verdict
@@ -289,5 +286,5 @@ def test_an_excusing_setting_suits_the_others_and_pages_show_why_nothing_is_judg
 )
 def test_a_difference_is_another_set_ups_if_the_setting_moves_it_by_more(means, ours, away, word):
     row = opened(ours, away)
-    assert resolve(row, {"rates": numbers(*means)}.get)["verdict"] == word
-    assert resolve(row, {}.get) == row
+    assert counts.resolve(row, {"rates": numbers(*means)}.get)["verdict"] == word
+    assert counts.resolve(row, {}.get) == row

@@ -13,17 +13,7 @@ from synthetic import plan
 
 from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.cli.main import main
-from fedrepro.core.errors import (
-    LISTED,
-    SHOWN,
-    FedreproError,
-    arose,
-    disk_error,
-    printable,
-    sentence_for,
-    shown,
-    unknown,
-)
+from fedrepro.core import errors
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.plan import Plan
@@ -184,46 +174,48 @@ def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_pa
 
 
 def test_long_values_are_cut_and_an_unknown_name_gets_the_nearest_one():
-    assert printable("plain — text") == "plain — text"
-    assert printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
-    assert str(FedreproError("one\ntwo")) == "one\\ntwo"
-    assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
-    assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
-    longest = "x" * (SHOWN - 2)  # two marks around it
-    assert shown(longest) == f"'{longest}'"
-    assert shown(longest + "x") == f"'{longest}x…"
-    assert shown([1]) == "[1]"
-    said = str(unknown("method", "averag", ["pfnm", "average"], "a file"))
+    assert errors.printable("plain — text") == "plain — text"
+    assert errors.printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
+    assert str(errors.FedreproError("one\ntwo")) == "one\\ntwo"
+    assert f"'{'y' * errors.SHOWN}'" in str(errors.unknown("method", "y" * errors.SHOWN, ["a"]))
+    assert f"'{'y' * errors.SHOWN}…'" in str(
+        errors.unknown("method", "y" * (errors.SHOWN + 1), ["a"])
+    )
+    longest = "x" * (errors.SHOWN - 2)  # two marks around it
+    assert errors.shown(longest) == f"'{longest}'"
+    assert errors.shown(longest + "x") == f"'{longest}x…"
+    assert errors.shown([1]) == "[1]"
+    said = str(errors.unknown("method", "averag", ["pfnm", "average"], "a file"))
     assert said == (
         "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
     )
-    assert str(unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
-    assert str(unknown("method", "zz", [])) == "unknown method 'zz': known are none"
-    names = [f"name{i:02}" for i in range(LISTED + 3)]
-    assert "more" not in str(unknown("method", "name", names[:LISTED]))
-    assert str(unknown("method", "name", names)).endswith(" and 3 more")
+    assert str(errors.unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
+    assert str(errors.unknown("method", "zz", [])) == "unknown method 'zz': known are none"
+    names = [f"name{i:02}" for i in range(errors.LISTED + 3)]
+    assert "more" not in str(errors.unknown("method", "name", names[: errors.LISTED]))
+    assert str(errors.unknown("method", "name", names)).endswith(" and 3 more")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("path", ["here/file", None])
 def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(number, path):
     error = OSError(number, "said by the system", path) if path else OSError(number, "said")
-    assert str(sentence_for(error)) == str(disk_error(error, path or "a file"))
-    assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
+    assert str(errors.sentence_for(error)) == str(errors.disk_error(error, path or "a file"))
+    assert f"cannot write {path or 'a file'}" in str(errors.sentence_for(error))
 
 
 def test_other_errors_are_of_a_file_of_memory_or_faults_of_the_innermost_frame():
-    said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
+    said = errors.sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
     assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
     for error in (OSError("without a number"), OSError(errno.EINTR, "interrupted")):
-        assert disk_error(error, "x") is None
-    assert sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
-    assert sentence_for(ValueError("anything")) is None
+        assert errors.disk_error(error, "x") is None
+    assert errors.sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
+    assert errors.sentence_for(ValueError("anything")) is None
     words = ("CUDA out of memory", "can't allocate memory", "std::bad_alloc")
     missed = OSError(errno.ENOMEM, "Cannot allocate memory")
     for error in (MemoryError(), missed, *map(RuntimeError, words)):
         told = f"there is not enough memory ({str(error) or 'none is left'}): choose"
-        assert str(sentence_for(error)).startswith(told)
+        assert str(errors.sentence_for(error)).startswith(told)
 
     def inner():
         raise KeyError("a  name")
@@ -231,5 +223,5 @@ def test_other_errors_are_of_a_file_of_memory_or_faults_of_the_innermost_frame()
     with pytest.raises(KeyError) as raised:
         inner()
     line = inner.__code__.co_firstlineno + 1
-    assert arose(raised.value) == f"KeyError: 'a name', test_cli.py line {line}"
-    assert arose(KeyError()) == "KeyError"
+    assert errors.arose(raised.value) == f"KeyError: 'a name', test_cli.py line {line}"
+    assert errors.arose(KeyError()) == "KeyError"

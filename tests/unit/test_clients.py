@@ -21,12 +21,7 @@ from fedrepro.networks.network import split as split_network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.training.engine import train
-from fedrepro.training.federation.client_queries_and_costs import (
-    evaluated,
-    gradients_at,
-    models_sent,
-    size_of,
-)
+from fedrepro.training.federation import client_queries_and_costs as queries
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.stored_and_generated_examples import Examples
@@ -67,7 +62,7 @@ def test_a_gradient_costs_a_model_each_way_and_needs_equally_many_examples(clien
     for own, chosen, count in ((unlike, [0, 2], 2), (alike, None, clients.count)):
         ledger.begin()
         assert {len(value) for value in own.gradients(weights, chosen).values()} == {count}
-        assert ledger.traffic == models_sent(clients.network, up=count, down=count)
+        assert ledger.traffic == queries.models_sent(clients.network, up=count, down=count)
     with pytest.raises(FedreproError, match="on equally many examples each"):
         unlike.gradients(weights, [0, 1])
 
@@ -122,8 +117,8 @@ def test_answers_about_own_models_go_with_them_and_half_of_a_symmetric_matrix_is
     assert spent.traffic == Traffic(bytes_up=4 * (8 + 4 * FEATURES + 4 * 15))
     assert (spent.exchanges, spent.passes, spent.seconds > 0) == (0, 1, True)
     for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
-        assert size_of(np.ones(shape)) == 8 * numbers
-    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
+        assert queries.size_of(np.ones(shape)) == 8 * numbers
+    assert queries.size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
 def test_weights_that_are_sent_for_it_are_counted_once(given):
@@ -373,10 +368,10 @@ def test_clients_evaluate_and_differentiate_over_all_characters_and_so_is_accura
     logits, after = literal(weights, split)
     each = functional.cross_entropy(logits, after, reduction="none").mean(1)
     right = (logits.argmax(1) == after).double().mean(1)
-    found = evaluated(NETWORK, split.examples, split.rows, weights)
+    found = queries.evaluated(NETWORK, split.examples, split.rows, weights)
     for client, rows in enumerate(split.rows):
         assert found.accuracy[0, client] == pytest.approx(float(right[rows].mean()), abs=1e-6)
         assert found.loss[0, client] == pytest.approx(float(each[rows].mean()), abs=1e-6)
     halves = np.split(np.arange(COUNT), 2)
-    _, losses = gradients_at(NETWORK, split.examples, halves, weights)
+    _, losses = queries.gradients_at(NETWORK, split.examples, halves, weights)
     assert losses == pytest.approx([float(each[rows].mean()) for rows in halves], abs=1e-6)

@@ -103,9 +103,11 @@ def test_rows_of_counts_are_named(files):
     """Shells sort client10 before client2; names leave no doubt."""
     lines = Path("counts.csv").read_text().splitlines()
     Path("turned.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
+    turned = [[line[0], *line[:0:-1]] for line in (row.split(",") for row in lines)]
+    Path("classes.csv").write_text("\n".join(map(",".join, turned)))
     Path("tabs.csv").write_text(Path("counts.csv").read_text().replace(",", "\t"))
     wanted = combined("pfnm", *files, "--labels", "counts.csv")
-    for name in ("turned", "tabs"):
+    for name in ("turned", "tabs", "classes"):
         assert combined("pfnm", *files, "--labels", f"{name}.csv") == wanted
 
 

@@ -8,19 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import contract
 import numpy as np
 import pytest
-from contract import (
-    FEDERATED,
-    METHODS,
-    ONE_SHOT,
-    PEERS,
-    as_split,
-    models_of,
-    problem_for,
-    quick,
-    suited,
-)
 from exact import read_kept
 from problems import problem
 
@@ -45,38 +35,38 @@ def given():
 @pytest.fixture
 def fitting(name):
     """A problem with a model that this method combines."""
-    return problem_for(name)
+    return contract.problem_for(name)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", contract.METHODS)
 def test_a_method_says_what_it_is(name):
-    held.says_what_it_is(METHODS[name])
+    held.says_what_it_is(contract.METHODS[name])
 
 
-@pytest.mark.parametrize("name", ONE_SHOT)
+@pytest.mark.parametrize("name", contract.ONE_SHOT)
 def test_a_method_does_with_what_it_declares_changes_nothing_and_repeats_itself(name, given):
-    held.combines(quick(name), suited(name, given))
+    held.combines(contract.quick(name), contract.suited(name, given))
 
 
-@pytest.mark.parametrize("name", [*FEDERATED, *PEERS])
+@pytest.mark.parametrize("name", [*contract.FEDERATED, *contract.PEERS])
 def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, fitting):
-    held.goes_on(METHODS[name], fitting)
+    held.goes_on(contract.METHODS[name], fitting)
 
 
 @pytest.mark.parametrize("name", LEARNS)
 def test_it_beats_chance_on_an_easy_problem(name):
-    assert name in METHODS
+    assert name in contract.METHODS
     how = LEARNS[name]
-    own = problem_for(name, shared_init=how.get("shared_start", False))
-    models = models_of(name, own, how.get("values", {}))
-    assert np.mean([correct(model, as_split(own)).mean() for model in models]) > 0.5
+    own = contract.problem_for(name, shared_init=how.get("shared_start", False))
+    models = contract.models_of(name, own, how.get("values", {}))
+    assert np.mean([correct(model, contract.as_split(own)).mean() for model in models]) > 0.5
 
 
 @pytest.mark.parametrize("name", DEEP)
 def test_it_beats_chance_on_several_hidden_layers(name):
     deep = problem(hidden=(8, 7), shared_init=LEARNS[name].get("shared_start", False))
-    models = models_of(name, deep, LEARNS[name]["deep"])
-    assert np.mean([correct(model, as_split(deep)).mean() for model in models]) > 0.5
+    models = contract.models_of(name, deep, LEARNS[name]["deep"])
+    assert np.mean([correct(model, contract.as_split(deep)).mean() for model in models]) > 0.5
 
 
 PAGES = ("adding-a-method.md", "adding-a-method-in-rounds.md")

@@ -12,14 +12,11 @@ from partitioned import spec_of
 from fedrepro.cli.data_and_draw_commands import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partitions_populations_and_holdouts import (
-    build_partition,
-    read_partition,
-    write_partition,
-)
+from fedrepro.data import partitions_populations_and_holdouts as parts
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
+from fedrepro.planning.scenarios_runs_and_jobs import dataset_folder
 from fedrepro.training.mixing_matrices import PLACES, rectangle
 
 ROOT = Path(__file__).parents[2]
@@ -157,8 +154,10 @@ def test_what_is_drawn_is_what_the_workflow_would_make():
     digits = components("dataset")["digits"].spec()
     write_prepared(Path("data"), digits.component.fn(Path(), **digits.values), digits, {})
     data = load_prepared("data")
-    write_partition("p.parquet", build_partition(spec, data, range(3), 7), {})
-    counts = read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
+    parts.write_partition("p.parquet", parts.build_partition(spec, data, range(3), 7), {})
+    counts = parts.read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
+    old = digits.component.fn(Path(), **digits.values | {"test": 100})  # of another version
+    write_prepared(Path(dataset_folder("quick", digits)), old, digits, {})
     drawn = drawn_partition(spec, digits, 2, 7)
     assert np.array_equal(drawn.counts, counts)
     draw_partition(spec.token, "digits", 2, 7, Path("map.svg"))

@@ -52,6 +52,7 @@ def test_a_csv_is_read_in_its_order(csv):
     assert (found.y.tolist(), found.classes) == ([0, 1, 0], ("x", "y"))
     found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))  # whole numbers in their order
     assert (found.y.tolist(), found.classes) == ([2, 1, 2, 0], ("-1", "9", "10"))
+    assert read_csv_examples(csv("a,kind\n1,x\n2,\n"), "kind", False).classes == ("0",)
 
 
 @pytest.mark.parametrize("ends", ["\r\n", "\n\n"])
@@ -119,6 +120,7 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
     assert (found.x.dtype, found.y.tolist(), found.classes) == (np.uint8, [0, 0, 1], ("7", "10"))
     found = read_npz(npz(x=X, y=[2.0, 1.0, 2.0]))
     assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("1", "2"))
+    assert not read_npz(npz(x=X, y=np.eye(3)), labelled=False).y.any()
 
 
 def test_channels_that_may_be_last_are_asked_for(npz):

@@ -27,7 +27,7 @@ SHAPE, CLASSES, CLIENTS = (8,), 3, 3
 
 
 class HeadFirst(nn.Module):
-    """The head is made first; input statistics, a mask and a counter are buffers."""
+    """The head is made first; buffers are input statistics, a mask, a counter and one not saved."""
 
     def __init__(self, shape, classes):
         super().__init__()
@@ -39,6 +39,8 @@ class HeadFirst(nn.Module):
         self.body = nn.Linear(8, 6)
 
     def forward(self, x):
+        if self.training:
+            self.made.add_(1)
         return self.head(torch.tanh(self.body(x - self.mean)) * self.mask + self.made)
 
 
@@ -215,6 +217,22 @@ def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, to
     given[1] = change(dict(given[1]))
     with pytest.raises(FedreproError, match=re.escape(told)):
         read(given, name)
+
+
+MADE = {
+    "deepcopy": lambda shape, classes: nn.utils.weight_norm(nn.Linear(8, classes)),
+    "weight has no shape yet, give its size": lambda shape, classes: nn.LazyLinear(classes),
+    "take out its get_extra": type("Extra", (Wrapping,), {"get_extra_state": lambda own: {}}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("told", MADE)
+def test_a_module_that_cannot_be_copied_or_loaded_is_a_sentence(told):
+    made = MADE[told](SHAPE, CLASSES)
+    made(torch.zeros(2, 8))
+    with registered_as("odd", MADE[told]), pytest.raises(FedreproError, match=told):
+        read([made.state_dict()], "odd")
 
 
 def test_masks_may_be_infinite_and_drawn_buffers_are_the_same_in_every_job():

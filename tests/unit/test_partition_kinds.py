@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -343,6 +345,9 @@ def test_noise_grows_with_the_client_as_inputs_are_held_and_keyed_by_seed_and_tr
     for other in (TRIAL_2, RngKey(1, trial=1)):
         assert not np.array_equal(found, held(noise, inputs, other))
     assert not np.array_equal(found[:900], found[1000:1900])
+    letters = replace(data_of(labels), kind="text")
+    with pytest.raises(FedreproError, match="adds noise to numbers, and inputs of small are letters"):
+        build_partition(spec_of("feature_noise", 4), letters, range(1), 0)
     assert held(None, inputs) is inputs
 
 

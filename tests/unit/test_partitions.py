@@ -24,14 +24,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
+from fedrepro.data import partitions_populations_and_holdouts as parts
 from fedrepro.data.client_assignment_and_skew import Assignment, distances, skew_of
-from fedrepro.data.partitions_populations_and_holdouts import (
-    PartitionIndices,
-    build_partition,
-    draw_holdout,
-    read_partition,
-    write_partition,
-)
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.planning.scenarios_runs_and_jobs import Scenario, public_data_of
 from fedrepro.stages.trial_data import TrialData
@@ -63,7 +57,7 @@ def test_every_example_has_exactly_one_owner_and_validation_follows_training(nam
     spec = fitting(name, train, clients)
     if name == "labels_each":  # elsewhere it is refused
         assume(np.bincount(train).min() >= held_by(spec))
-    table = build_partition(spec, grouped(train, validation), range(1, 3), seed)
+    table = parts.build_partition(spec, grouped(train, validation), range(1, 3), seed)
     labels = {"train": train, "validation": validation}
     for trial in (1, 2):
         rows = rows_of(table, trial)
@@ -83,11 +77,11 @@ def test_every_example_has_exactly_one_owner_and_validation_follows_training(nam
 def test_a_trial_depends_on_seed_and_trial_alone(name):
     data = grouped(np.arange(300) % 10, np.arange(50) % 10)
     spec = fitting(name, np.arange(300) % 10, 5)
-    several, one = (build_partition(spec, data, r, 4) for r in (range(4), range(2, 3)))
+    several, one = (parts.build_partition(spec, data, r, 4) for r in (range(4), range(2, 3)))
     assert rows_of(several, 2) == rows_of(one, 2)
-    assert several.equals(build_partition(spec, data, range(4), 4))
+    assert several.equals(parts.build_partition(spec, data, range(4), 4))
     if name not in FIXED:
-        other_seed = build_partition(spec, data, range(2, 3), 5)
+        other_seed = parts.build_partition(spec, data, range(2, 3), 5)
         assert rows_of(one, 2) != rows_of(other_seed, 2)
         assert rows_of(several, 1) != rows_of(several, 2)
 
@@ -108,12 +102,12 @@ def test_which_examples_of_a_class_a_client_holds_is_drawn(name):
 def test_a_written_partition_is_read_back(name, tmp_path):
     train, validation = np.arange(200) % 4, np.arange(30) % 4
     spec = fitting(name, train, 3)
-    table = build_partition(spec, grouped(train, validation), range(5, 7), 0)
+    table = parts.build_partition(spec, grouped(train, validation), range(5, 7), 0)
     path = tmp_path / "partition.parquet"
-    write_partition(path, table, {"seed": 0})
+    parts.write_partition(path, table, {"seed": 0})
     source = read_provenance(read_table(path, "partition"))
     assert (source["seed"], len(source["noise"])) == (0, 2)
-    members = read_partition(path, 6)
+    members = parts.read_partition(path, 6)
     rows = rows_of(table, 6)
     for split, found in (("train", members.train), ("validation", members.validation)):
         own = [[i for j, s, i in rows if (j, s) == (k, split)] for k in range(len(members.train))]
@@ -124,13 +118,13 @@ def test_a_written_partition_is_read_back(name, tmp_path):
     ]
     assert (members.noise is not None) == (name == "feature_noise")
     with pytest.raises(FedreproError, match="has no trial 4"):
-        read_partition(path, 4)
+        parts.read_partition(path, 4)
 
 
 def test_more_clients_than_examples_is_said():
     for name in (n for n in NAMES if "clients" in components("partition")[n].params):
         with pytest.raises(FedreproError, match=r"30 training examples cannot|not say whose"):
-            build_partition(spec_of(name, 31), data_of(np.arange(30) % 3), range(1), 0)
+            parts.build_partition(spec_of(name, 31), data_of(np.arange(30) % 3), range(1), 0)
 
 
 def test_skew_of_equal_clients_is_zero_and_distance_is_the_largest_difference_over_sets():
@@ -155,12 +149,12 @@ def test_a_partition_that_leaves_a_client_empty_is_refused(tmp_path):
     spec = Component("partition", "lopsided", 1, lopsided, {"clients": lambda values: 4}).spec()
     told = r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4"
     with pytest.raises(FedreproError, match=told):
-        build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
+        parts.build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
     write_table(path, rows, "partition", {"trials": [0], "noise": [None]})
     with pytest.raises(FedreproError, match="a client of trial 0 has no training examples"):
-        read_partition(path, 0)
+        parts.read_partition(path, 0)
 
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -184,7 +178,7 @@ def test_the_partition_that_the_page_adds_works():
     try:
         exec(textwrap.dedent(code), {"__name__": __name__})
         spec = parse_token("partition", "main_class+clients~5+share~0.8")
-        table = build_partition(spec, data_of(labels, labels[:100]), range(2), 0)
+        table = parts.build_partition(spec, data_of(labels, labels[:100]), range(2), 0)
     finally:
         del registry._found["partition"]["main_class"]
     for trial in (0, 1):
@@ -203,9 +197,9 @@ def with_aside(name, **values):
 
 
 def members(tmp_path, spec, trial=0):
-    table = build_partition(spec, grouped(LABELS, LABELS[:40]), range(2), 0)
-    write_partition(tmp_path / "p", table, {"seed": 0})
-    return read_partition(tmp_path / "p", trial)
+    table = parts.build_partition(spec, grouped(LABELS, LABELS[:40]), range(2), 0)
+    parts.write_partition(tmp_path / "p", table, {"seed": 0})
+    return parts.read_partition(tmp_path / "p", trial)
 
 
 @pytest.mark.parametrize("at", ["server", "clients"])
@@ -237,7 +231,7 @@ def test_all_partitions_of_a_trial_set_the_same_examples_aside(tmp_path, name):
 def test_nothing_set_aside_leaves_the_partition_as_it_was_and_all_cannot_be(tmp_path):
     same = with_aside("dirichlet", public=0, validation=0)
     assert same.token == fitting("dirichlet", LABELS, 3).token
-    aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
+    aside, rest = parts.draw_holdout(LABELS.size, same, RngKey(0, 0))
     assert not sum(map(len, aside.values()))
     assert np.array_equal(rest, np.arange(LABELS.size))
     with pytest.raises(FedreproError, match="sets 200 of 200 training examples aside"):
@@ -250,7 +244,7 @@ def test_clients_validate_on_the_classes_that_they_hold_with_the_noise_that_they
     for rows, own in zip(found.train, found.client_validation, strict=True):
         assert set(LABELS[own]) <= set(LABELS[rows])
     found = members(tmp_path, with_aside("feature_noise", validation=20, validation_at="clients"))
-    without = PartitionIndices(found.train, found.validation, found.noise)
+    without = parts.PartitionIndices(found.train, found.validation, found.noise)
     inputs = np.zeros((LABELS.size, 3), np.float32)
     noisy, plain = (one.with_feature_noise(inputs, RngKey(0, 0)) for one in (found, without))
     last, train = found.client_validation[-1], found.train[-1]
@@ -309,7 +303,9 @@ def clients_of(folder, partition, dataset="digits+validation~200"):
     assert jobs.stage("partition", *words, "--trials", "0", "--out", out) == 0
     tokens = {"dataset": dataset, "partition": partition, "model": "logistic", "training": "adam"}
     scenario = Scenario(**{kind: parse_token(kind, token) for kind, token in tokens.items()})
-    own = TrialData(load_prepared(folder / dataset), read_partition(out, 0), RngKey(0, 0), "cpu")
+    own = TrialData(
+        load_prepared(folder / dataset), parts.read_partition(out, 0), RngKey(0, 0), "cpu"
+    )
     made = own.clients(scenario, components("method")["average"].spec())
     return replace(made, method="mine", needs=NEEDS), own.members, own.prepared
 

@@ -24,12 +24,7 @@ from fedrepro.core.checkpoint_and_model_files import load_state, normalized, to_
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partitions_populations_and_holdouts import (
-    ClientRows,
-    Population,
-    population_of,
-    sizes_of,
-)
+from fedrepro.data import partitions_populations_and_holdouts as parts
 from fedrepro.data.prepared import Arrays
 from fedrepro.methods.fedavg_variants_and_base_classes import MANY, sample_clients
 from fedrepro.networks.predict import network_of
@@ -94,7 +89,7 @@ def test_iid_clients_have_one_model_and_others_have_their_own():
 
 
 def made_of(clients):
-    return GeneratedExamples(Population(MADE, clients), 1.0, "cpu")
+    return GeneratedExamples(parts.Population(MADE, clients), 1.0, "cpu")
 
 
 everybody = cache(lambda clients: made_of(clients).whole)  # the same examples in memory
@@ -132,7 +127,7 @@ def label_counts(own):
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
-    item, own = METHODS[name], Population(MADE, 8)
+    item, own = METHODS[name], parts.Population(MADE, 8)
     held, (x, y) = own.train, MADE.examples(99)
     known = {"example_counts": held.sizes, "label_counts": label_counts(own)}
     known |= {"validation_inputs": x, "validation_labels": y}
@@ -153,7 +148,7 @@ def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
 def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(name, monkeypatch):
     seen, make = set(), Synthetic.examples
     monkeypatch.setattr(Synthetic, "examples", lambda self, k: (seen.add(k), make(self, k))[1])
-    own = Population(MADE, 10**6)
+    own = parts.Population(MADE, 10**6)
     clients = clients_of(ClientData(made_of(10**6), own.train))
     info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
     *_, state = states(METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1), clients, info)
@@ -166,7 +161,7 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
 
 def test_who_needs_everybody_is_told_so_or_gets_everybody_and_kept_clients_are_the_same():
     few = made_of(6)
-    assert len(few.inputs) == len(few.targets) == int(Population(MADE, 6).train.ends[-1])
+    assert len(few.inputs) == len(few.targets) == int(parts.Population(MADE, 6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
         assert made_of(10**6).inputs is None
     kept = arrays_of(synthetic(clients=7))
@@ -216,14 +211,16 @@ def test_runs_do_the_same_whether_clients_are_kept_or_made(tmp_path, kept, parti
 
 
 def test_few_clients_are_divided_as_of_any_data_set_and_all_cannot_be_looked_at():
-    held = ClientRows(np.array([2, 0, 1]), np.array([7, 9, 4], np.int32))
+    held = parts.ClientRows(np.array([2, 0, 1]), np.array([7, 9, 4], np.int32))
     assert [own.tolist() for own in held] == [[7, 9], [], [4]]
-    assert (len(held), held.sizes.tolist()) == (3, sizes_of([*held]).tolist()) == (3, [2, 0, 1])
+    assert (
+        (len(held), held.sizes.tolist()) == (3, parts.sizes_of([*held]).tolist()) == (3, [2, 0, 1])
+    )
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
-        assert population_of(synthetic(), partition) is None
-    assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
-    assert population_of(synthetic(), natural(10**6)).clients == 10**6
+        assert parts.population_of(synthetic(), partition) is None
+    assert parts.population_of(parse_token("dataset", "digits"), natural(10**6)) is None
+    assert parts.population_of(synthetic(), natural(10**6)).clients == 10**6
     for key, value in {"pick": "random", "min_examples": 20, "validation": 9, "public": 9}.items():
         with pytest.raises(FedreproError, match=f"'{key}' would look at all of them"):
-            population_of(synthetic(), natural(31, **{key: value}))
+            parts.population_of(synthetic(), natural(31, **{key: value}))

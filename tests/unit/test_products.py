@@ -16,14 +16,7 @@ from asked import asked_of_mkl, by_mkl
 from test_steps import NAMED
 
 from fedrepro.core import kernel_pinning
-from fedrepro.core.portable_ops.torch_ops import (
-    convolved,
-    exponential,
-    logarithm,
-    multiplied,
-    portable_affine,
-    root,
-)
+from fedrepro.core.portable_ops import torch_ops
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import dense
 
@@ -48,32 +41,34 @@ def test_a_product_is_that_of_torch(kind, size, turned):
     n, k, m = size
     a = drawn(k, n, kind=kind).T if turned[0] else drawn(n, k, kind=kind)
     b = drawn(m, k, kind=kind).T if turned[1] else drawn(k, m, kind=kind)
-    assert close(multiplied(a, b), a @ b, k)
+    assert close(torch_ops.multiplied(a, b), a @ b, k)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_model_has_the_same_bytes_alone_and_in_a_stack(size):
     n, k, m = size
     a, b = drawn(3, n, k, kind=torch.float32), drawn(3, m, k, kind=torch.float32).transpose(1, 2)
-    whole = multiplied(a, b)
+    whole = torch_ops.multiplied(a, b)
     for i in range(3):
-        assert torch.equal(multiplied(a[i], b[i]), whole[i])
-        assert torch.equal(multiplied(a[i : i + 1], b[i : i + 1])[0], whole[i])
+        assert torch.equal(torch_ops.multiplied(a[i], b[i]), whole[i])
+        assert torch.equal(torch_ops.multiplied(a[i : i + 1], b[i : i + 1])[0], whole[i])
 
 
 def test_affine_maps_and_exponentials_are_those_of_their_equations():
     given = [drawn(2, 3, 4), drawn(2, 4, 5), drawn(2, 5)]
-    assert torch.autograd.gradcheck(portable_affine, [value.requires_grad_() for value in given])
+    assert torch.autograd.gradcheck(
+        torch_ops.portable_affine, [value.requires_grad_() for value in given]
+    )
     x, weight, bias = drawn(1, 3, 4), drawn(1, 4, 5).requires_grad_(), drawn(1, 5)
-    portable_affine(x, weight, bias).sum().backward()
+    torch_ops.portable_affine(x, weight, bias).sum().backward()
     assert x.grad is None
     assert weight.grad is not None
     x = torch.linspace(-30, 5, 2001)
-    assert torch.allclose(exponential(x), x.exp(), rtol=4e-6)
+    assert torch.allclose(torch_ops.exponential(x), x.exp(), rtol=4e-6)
     positive = x.exp()
-    assert torch.allclose(logarithm(positive), positive.log(), rtol=1e-6, atol=1e-6)
-    assert torch.equal(root(positive), positive.double().sqrt().float())
-    assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
+    assert torch.allclose(torch_ops.logarithm(positive), positive.log(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(torch_ops.root(positive), positive.double().sqrt().float())
+    assert torch.autograd.gradcheck(torch_ops.logarithm, drawn(6).abs().add(0.1).requires_grad_())
 
 
 @pytest.mark.nightly
@@ -110,7 +105,7 @@ def test_outputs_and_gradients_are_those_of_grouped_convolutions(padding, kernel
         torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
         for shape in shapes
     )
-    own = convolved(x, weight, padding)
+    own = torch_ops.convolved(x, weight, padding)
     each = zip(x, weight, strict=True)
     theirs = torch.stack([torch.conv2d(a, b, padding=padding) for a, b in each])
     torch.testing.assert_close(own, theirs)

@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 from jobs import divided, killed_after, stage
 from small_exhibits import file_of
 
+from fedrepro.core import evaluation_schedule_and_successive_halving as halving
 from fedrepro.core.checkpoint_and_model_files import from_plain, load_state
 from fedrepro.core.checksummed_files import read_table
-from fedrepro.core.evaluation_schedule_and_successive_halving import (
-    EvaluationSchedule,
-    rounds_to_target,
-    rungs,
-    successive_halving,
-    whole_runs,
-)
 from fedrepro.core.registry import parse_token
 from fedrepro.data import prepared
 from fedrepro.numbers.tables_and_selection import summarise
@@ -29,13 +23,15 @@ from fedrepro.planning.plan import Plan
 
 
 def test_the_rungs_are_shares_of_the_declared_rounds_and_who_stops_when():
-    found = {rounds: rungs(rounds) for rounds in (800, 100, 4, 0)}
+    found = {rounds: halving.rungs(rounds) for rounds in (800, 100, 4, 0)}
     assert found == {800: (100, 200, 400), 100: (13, 25, 50), 4: (1, 1, 2), 0: ()}
     costs = {1: 1, 2: 2 / 8 + 7 / 8, 3: 3 / 8 + 2 / 8 + 6 / 8, 16: 2 + 1 + 1 + 1}
-    assert {settings: whole_runs(settings) for settings in costs} == costs
+    assert {settings: halving.whole_runs(settings) for settings in costs} == costs
     numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
     numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
-    found = successive_halving(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
+    found = halving.successive_halving(
+        6, 80, lambda setting, rung: numbers[setting][halving.rungs(80).index(rung)]
+    )
     assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
 
 
@@ -51,7 +47,7 @@ def test_the_rungs_are_shares_of_the_declared_rounds_and_who_stops_when():
     ],
 )
 def test_the_better_half_rounded_up_goes_on_and_ties_go_to_the_first(scores, left):
-    stopped = successive_halving(len(scores), 8, lambda setting, _: scores[setting])
+    stopped = halving.successive_halving(len(scores), 8, lambda setting, _: scores[setting])
     assert [setting for setting in range(len(scores)) if stopped.get(setting) != 1] == left
 
 
@@ -63,12 +59,12 @@ def test_a_race_halves_at_each_rung_and_asks_nothing_of_who_is_out(settings, rou
         asked.append((setting, rung))
         return random.random()
 
-    stopped = successive_halving(settings, rounds, score)
+    stopped = halving.successive_halving(settings, rounds, score)
     left = settings
     for _ in (8, 4, 2):
         left = math.ceil(left / 2)
     assert settings - len(stopped) == left
-    assert set(stopped.values()) <= set(rungs(rounds))
+    assert set(stopped.values()) <= set(halving.rungs(rounds))
     assert all(rung <= stopped.get(setting, rounds) for setting, rung in asked)
 
 
@@ -128,7 +124,7 @@ def test_the_worse_half_of_the_mean_over_trials_stops_at_each_rung_and_keeps_its
     frame, left = rows_of(raced), 5
     out = stopped(frame)
     own = frame[(frame["split"] == "server_validation") & (frame["metric"] == "accuracy")]
-    for rung in rungs(16):
+    for rung in halving.rungs(16):
         there = own[own["round"] == rung]
         means = there.groupby("setting")["value"].apply(lambda v: v.mean(skipna=False))
         racing = [s for s in frame["setting"].unique() if out.get(s, 99) >= rung]
@@ -145,7 +141,7 @@ def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced, tm
     rate = winner.partition("lr~")[2]
     assert federate(made, tmp_path, rate, "3", "--follow", "server_validation") == 0
     own = frame[frame["setting"] == winner]
-    unmeasured = own["round"].isin(rungs(16)) & ~own["round"].isin(range(3, 16, 3))
+    unmeasured = own["round"].isin(halving.rungs(16)) & ~own["round"].isin(range(3, 16, 3))
     own = own[~unmeasured].reset_index(drop=True).drop(columns="setting")
     assert own.equals(rows_of(tmp_path).drop(columns="setting"))
     states = [load_state(path / "g")["trials"] for path in (raced, tmp_path)]
@@ -180,7 +176,7 @@ def test_test_labels_change_no_weight_and_no_choice(made, tmp_path, monkeypatch,
     one, two = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
     assert stopped(one) == stopped(two)
     place = ["setting", "trial", "round", "value"]
-    at_server = f"split == 'server_validation' and round in {rungs(16)[:2]}"
+    at_server = f"split == 'server_validation' and round in {halving.rungs(16)[:2]}"
     chosen = [f.query(at_server)[place].reset_index(drop=True) for f in (one, two)]
     assert chosen[0].equals(chosen[1])
     assert not chosen[0].empty
@@ -244,14 +240,14 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     plan = planned(trials=7)
     runs = plan.exhibit("small/x").trials
     assert [run.scenario.training.token for run in runs] == ["adam+lr~0.05@0.1@0.2"] * 2
-    assert {run.every for run in runs} == {EvaluationSchedule(1, None, 40)}
+    assert {run.every for run in runs} == {halving.EvaluationSchedule(1, None, 40)}
     for run, trials in runs.items():
         (path,) = plan.run_files(run, trials)
         assert path.endswith("-trials-0-6/metrics.parquet")
         job = plan.job(path.removesuffix("/metrics.parquet"))
-        assert job.every == EvaluationSchedule(1, None, 40)
+        assert job.every == halving.EvaluationSchedule(1, None, 40)
         assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
-        assert whole_settings(run) == whole_runs(3)
+        assert whole_settings(run) == halving.whole_runs(3)
     assert set(planned(trials=2).exhibit("small/x").trials) == set(runs)
 
 
@@ -279,7 +275,7 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
         assert parse_token("method", run.method.token) == run.method
         own = [run.rows_of(s) for (_, s), r in point.runs.items() if r == run]
         assert len(set(own)) == len(own)
-        assert whole_settings(run) == whole_runs(len(own))
+        assert whole_settings(run) == halving.whole_runs(len(own))
         assert run.rows_of(setting) in own
 
 
@@ -317,13 +313,13 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
 
 
 def test_auto_measures_early_rounds_and_rounds_to_target_are_read_off_the_monotone_curve() -> None:
-    due = [done for done in range(1, 1001) if EvaluationSchedule(None).is_due(done, 1000)]
+    due = [done for done in range(1, 1001) if halving.EvaluationSchedule(None).is_due(done, 1000)]
     # after round 50 the first one beyond each further two percent
     assert due == sorted({*range(1, 51), *(math.ceil(50 * 1.02**k) for k in range(1, 152)), 1000})
     curve = [1, 2, 3, 4], [0.2, 0.6, 0.4, 0.9]
-    assert rounds_to_target(*curve, 0.4) == pytest.approx(1.5)
-    assert rounds_to_target(*curve, 0.6) == 2
+    assert halving.rounds_to_target(*curve, 0.4) == pytest.approx(1.5)
+    assert halving.rounds_to_target(*curve, 0.6) == 2
     # the dip at round 3 is passed over: from (3, .6) to (4, .9)
-    assert rounds_to_target(*curve, 0.75) == pytest.approx(3.5)
-    assert rounds_to_target(*curve, 0.1) == 1
-    assert rounds_to_target(*curve, 0.95) == math.inf
+    assert halving.rounds_to_target(*curve, 0.75) == pytest.approx(3.5)
+    assert halving.rounds_to_target(*curve, 0.1) == 1
+    assert halving.rounds_to_target(*curve, 0.95) == math.inf

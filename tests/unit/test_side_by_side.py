@@ -20,15 +20,8 @@ from fedrepro.api import NEEDS, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_and_needs_words import SEEN, megabytes, needs_in_words
+from fedrepro.stages.user_models import model_and_data_files as model_files
 from fedrepro.stages.user_models.combine import entries
-from fedrepro.stages.user_models.model_and_data_files import (
-    WAYS,
-    ModelContext,
-    ModelFiles,
-    paired,
-    read_context,
-    read_examples,
-)
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()
@@ -200,7 +193,9 @@ def test_what_is_measured_on_chooses_nothing(here, only):
     """With other labels of the same examples every setting and every model stays as it was."""
     files = {"data": [Path(f"client{j}.npz") for j in range(5)], "start": Path("start.pt")}
     files |= {"validation": Path("validation.npz"), "evaluate": Path("test.npz")}
-    ground, examples, _ = read_context(ModelFiles(list(map(Path, CLIENTS)), **files))
+    ground, examples, _ = model_files.read_context(
+        model_files.ModelFiles(list(map(Path, CLIENTS)), **files)
+    )
     only("ties", "fisher_merge", "best_client", "task_arithmetic")
     other = replace(examples, targets=examples.targets.flip(0))
     both = (entries(ground, of) for of in (examples, other))
@@ -213,13 +208,13 @@ def test_what_is_measured_on_chooses_nothing(here, only):
 
 def test_what_is_lacking_is_an_option_and_every_need_and_cost_has_words(here):
     states = [torch.load(name, weights_only=True) for name in CLIENTS]
-    ground = ModelContext.of(LocalModels.from_state_dicts(states))
+    ground = model_files.ModelContext.of(LocalModels.from_state_dicts(states))
     ways = {"uniform_ensemble": "", "average": "", "pfnm": "--labels", "fens": "--validation",
             "regmean": "--clients-data", "ties": "--start"}  # fmt: skip
     for name, way in ways.items():
         lacking = ground.lacking(components("method")[name])
         assert way in lacking if way else not lacking
-    assert set(WAYS) <= set(NEEDS) == set(SEEN)
+    assert set(model_files.WAYS) <= set(NEEDS) == set(SEEN)
     assert needs_in_words({"label_counts", "client_answers"}, "moments") == "label counts; moments"
     assert needs_in_words(()) == "weights only"
     assert (megabytes(1.5e6), megabytes(2.5e9)) == ("1.5 MB", "2.5 GB")
@@ -251,6 +246,7 @@ FAULTS = {
     "no start": (["combine", "ties", *CLIENTS, "--out", "b.pt"], "needs the common start (--start"),
     "few clients' data": ([*ALL, *ON, DATA[0], "client0.npz"], "names 1 files for 5 models"),
     "other names": ([*ALL, *ON, DATA[0], "d*.npz"], "the names of --clients-data do not say"),
+    "counts twice": ([*ALL, *ON, *DATA, "--labels", "c.csv"], "the counts of --labels: leave out"),
     "a folder that is there": ([*ALL, *ON, "--out", "there"], "there is there already"),
     "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"],
@@ -278,7 +274,7 @@ def test_inputs_of_the_server_need_no_labels(here):
     lines = [",".join(f"p{k}" for k in range(64)), *(",".join(map(str, row)) for row in x.tolist())]
     Path("bare_inputs.csv").write_text("\n".join(lines))
     for name in ("bare.npz", "bare_inputs.csv"):
-        found = read_examples(Path(name), (64,), 10, labelled=False).inputs.numpy()
+        found = model_files.read_examples(Path(name), (64,), 10, labelled=False).inputs.numpy()
         np.testing.assert_allclose(found, x, atol=1e-6)
 
 
@@ -295,7 +291,7 @@ MODELS = [Path(f"c{j}.pt") for j in range(12)]
     ],
 )  # fmt: skip
 def test_data_of_clients_are_paired_with_the_models_that_they_are_named_like(models, files, wanted):
-    found = paired(list(map(Path, files)), models)
+    found = model_files.paired(list(map(Path, files)), models)
     assert found == list(map(Path, wanted))
 
 
@@ -329,8 +325,8 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
         for j, path in enumerate(data):
             shutil.copy(f"client{j}.npz", path)
     more = {"evaluate": Path("test.npz"), "validation": held, "public": held}
-    files = ModelFiles(paths, data=data, **more)
-    ground, examples, _ = read_context(files)
+    files = model_files.ModelFiles(paths, data=data, **more)
+    ground, examples, _ = model_files.read_context(files)
     found = {row["method"]: (row["not_applied"], made) for row, made in entries(ground, examples)}
     assert not [why for why, _ in found.values() if "fault" in why]
     if biased:

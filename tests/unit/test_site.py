@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import once
 import pandas as pd
@@ -16,26 +17,10 @@ from fedrepro.core.paper_files import published_file
 from fedrepro.core.registry import components
 from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published
+from fedrepro.record.site import pages as site_pages
+from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.build import _require_own, build, linked, numbered
-from fedrepro.record.site.pages import (
-    KNOWN,
-    about,
-    docstring,
-    home,
-    method_pages,
-    page,
-    paper_page,
-    plain_name,
-    telling,
-)
 from fedrepro.record.site.report_data import claims_of, cost_table, read_reports
-from fedrepro.record.site.verdict_and_leaderboard_texts import (
-    CLAIMS,
-    PRINTED,
-    bound_text,
-    glossary,
-    interval,
-)
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
@@ -68,8 +53,8 @@ def test_an_altered_metric_changes_sentence_counts_cell_and_home(tmp_path):
         """The number and how many are reproduced, on the page and on home; the cell."""
         reports = read_reports(folder, "paper", [KEY])
         answer = numbered(asked, 1, tmp_path)
-        page = paper_page(reports.papers[0], answer)
-        first = home(reports, {"rm": f"Nothing yet. It has {answer} %."}, ())
+        page = site_pages.paper_page(reports.papers[0], answer)
+        first = site_pages.home(reports, {"rm": f"Nothing yet. It has {answer} %."}, ())
         numbers = [re.search(r'class="number"[^>]*>([^<]+)</a>', text)[1] for text in (page, first)]
         reproduced = re.search(r'(\d+) <a class="word good" [^>]*#reproduced"', page)[1]
         counted = re.search(r"<td>RM\+AH</td>(?:<td>\d+</td>){2}<td>(\d+)</td>", first)[1]
@@ -93,9 +78,17 @@ def test_an_altered_metric_changes_sentence_counts_cell_and_home(tmp_path):
     assert told() == ("50.0", "50.0", before[2] - 1, before[3] - 1, "bad", "50.00")
 
 
+def test_claims_and_leaderboards_that_were_taken_out_are_not_shown(monkeypatch):
+    files = {"arena": SimpleNamespace(boards={"1": None})}
+    monkeypatch.setattr("fedrepro.record.site.report_data.load_exhibits", lambda of: files)
+    monkeypatch.setattr("fedrepro.record.site.report_data.claims_file", lambda paper: Path("gone"))
+    found = read_reports(RECORD / "paper", "paper", [KEY, "arena/2-fashion-mnist-skewed"]).papers
+    assert [(len(one.claims), len(one.boards)) for one in found] == [(0, 0), (0, 1)]
+
+
 def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     paper = read_reports(RECORD / "paper", "paper", [KEY]).papers[0]
-    drawn = paper_page(paper)
+    drawn = site_pages.paper_page(paper)
     (summary,) = re.findall(r'id="table-1"><summary>(.*?)</summary>', drawn, re.S)
     counts = map(int, re.findall(r'class="count">(\d+)', summary))
     assert sum(counts) == len(paper.printed_of("table-1")) > 0
@@ -104,7 +97,7 @@ def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     found = re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0]
     assert found == ("Table 2", str(len(waiting)))
     claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
-    names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
+    names = re.findall(r'<tr id="(\w+)">', site_pages.page("claims.html", up="../", claims=claims))
     assert names[:3] + names[-8:] == ["p1", "p2a", "p2b", *(f"e{number}" for number in range(1, 9))]
 
 
@@ -112,16 +105,16 @@ def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     ("call", "given", "told"),
     [
         # of a card the first sentence with a number, and all of it
-        (telling, 'It holds 94.9 %. It has <a class="number" href="x">3.5</a> or 2.5. 25 more.',
+        (site_pages.telling, 'It holds 94.9 %. It has <a class="number" href="x">3.5</a> or 2.5. 25 more.',
          'It has <a class="number" href="x">3.5</a> or 2.5.'),
-        (telling, "**All of it.** More", "**All of it.**"),
+        (site_pages.telling, "**All of it.** More", "**All of it.**"),
         # exhibits as papers call them
-        (plain_name, "figure-2a", "Figure 2a"),
-        (plain_name, "s-figure-3a-epochs", "Supplement, figure 3a, rounds of an epoch"),
-        (plain_name, "table-1-iid-10", "Table 1, IID, B = 10"),
-        (plain_name, "table-2-cnn-50", "Table 2, convolutional network, B = 50"),
-        (plain_name, "equal-size", "Equal size"),
-        (docstring, "With `a` and\n`b` a*b.", "With `a` and\n`b` a\\*b."),
+        (site_pages.plain_name, "figure-2a", "Figure 2a"),
+        (site_pages.plain_name, "s-figure-3a-epochs", "Supplement, figure 3a, rounds of an epoch"),
+        (site_pages.plain_name, "table-1-iid-10", "Table 1, IID, B = 10"),
+        (site_pages.plain_name, "table-2-cnn-50", "Table 2, convolutional network, B = 50"),
+        (site_pages.plain_name, "equal-size", "Equal size"),
+        (site_pages.docstring, "With `a` and\n`b` a*b.", "With `a` and\n`b` a\\*b."),
     ],
 )  # fmt: skip
 def test_words_of_pages(call, given, told):
@@ -129,15 +122,17 @@ def test_words_of_pages(call, given, told):
 
 
 def test_a_method_page_has_its_options_and_every_word_of_a_verdict_is_one_thing():
-    assert set(KNOWN) <= set(components("method"))
-    names = [word for words, _ in glossary() for word in words]
-    assert {*PRINTED, *CLAIMS} < set(names)
+    assert set(site_pages.KNOWN) <= set(components("method"))
+    names = [word for words, _ in texts.glossary() for word in words]
+    assert {*texts.PRINTED, *texts.CLAIMS} < set(names)
     assert len(names) == len(set(names))
-    for known in (PRINTED, CLAIMS):
+    for known in (texts.PRINTED, texts.CLAIMS):
         judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
         assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
-    assert "Source: FedAvg" in " ".join(about(components("method")["average"]))
-    pages = method_pages(read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"]))
+    assert "Source: FedAvg" in " ".join(site_pages.about(components("method")["average"]))
+    pages = site_pages.method_pages(
+        read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"])
+    )
     assert "geometrically from <code>steps</code>" in pages["fedavg"]
     assert "RM+AH: <a" in pages["adaptive_fedavg"]
     # and no file's name
@@ -172,7 +167,7 @@ def test_the_number_of_a_claim_has_the_digits_that_its_interval_allows_and_a_uni
     value, low, high, level, *_ = [*numbers.split(" "), "0.95"]
     row = {"check": check, "bound": bound, "value": value, "low": low, "high": high}
     row["confidence"] = level
-    assert f"{interval(row)}; {bound_text(row)}" == told
+    assert f"{texts.interval(row)}; {texts.bound_text(row)}" == told
 
 
 def test_costs_are_those_of_the_csv_and_seconds_those_of_the_trials(tmp_path):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import jobs
 import numpy as np
@@ -16,13 +17,14 @@ from jobs import divided, killed_after, stage
 
 from fedrepro.api import GlobalModel, Report
 from fedrepro.core.checkpoint_and_model_files import load_state, read_models
-from fedrepro.core.checksummed_files import read_provenance, read_table
+from fedrepro.core.checksummed_files import read_provenance, read_source, read_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate_and_peer as federate
-from fedrepro.stages.trial_data import examples_of
+from fedrepro.stages.trial_data import examples_of, require_codes
 from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
@@ -147,6 +149,9 @@ def test_the_common_start_is_handed_over(data, tmp_path):
 def test_inputs_of_another_data_set_are_handed_over_or_missed(data, local, tmp_path, capsys):
     method, public = "feddf+public_data~digits", ["--public", data / "data"]
     assert whole_trial(data, tmp_path, method, *public)["accuracy"] > 0.3
+    known, prepared = read_source(tmp_path / method.replace("~", "-")), load_prepared(data / "data")
+    resolved = prepared.info["provenance"]["resolved"]
+    assert known["public_data"] == {"resolved": resolved, "data": prepared.checksum}
     words = ["--local", local, "--method", method, "--out", tmp_path / "m"]
     assert compute("aggregate", data, tmp_path, *words, trials="0") == 2
     assert "has inputs of another data set at the server" in capsys.readouterr().err
@@ -235,7 +240,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     assert "going on from round 2 of trial-1.pt" in said
 
 
-@pytest.mark.parametrize("part", ["digest", "device", "versions", "damaged"])
+@pytest.mark.parametrize("part", ["digest", "device", "versions", "arithmetic", "damaged"])
 def test_a_checkpoint_of_other_sources_or_a_damaged_one_is_not_continued(
     data, whole, tmp_path, monkeypatch, capsys, part
 ):
@@ -320,7 +325,7 @@ def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):
     in_rounds = Component("method", "one_round", 1, OneRound, {**meta, "kind": "federated"})
     monkeypatch.setitem(known, "one_round", in_rounds)
     monkeypatch.setitem(known, "uniform_ensemble", dataclasses.replace(ensemble, meta=meta))
-    made = jobs.divided(tmp_path, "feature_noise+clients~3+sigma~5")
+    made = jobs.divided(tmp_path, "feature_noise+clients~3+sigma~5+validation~400")
     made += ["--model", "mlp+hidden~10", "--training", "adam+epochs~2", "--timings", tmp_path / "t"]
 
     def stage(*words):
@@ -338,4 +343,17 @@ def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):
         return rows.set_index(["trial", "split", "metric"])["value"].to_dict()
 
     assert accuracy("one") == accuracy("two")
-    assert (1, "train", "accuracy") in accuracy("one")
+    right = 1037 * accuracy("one")[1, "train", "accuracy"]  # of 1,437, what clients train with
+    assert right == pytest.approx(round(right), abs=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("text", 2), ("text", 3), ("features", 2)])
+def test_a_network_of_letters_reads_codes_below_the_number_of_classes(kind, largest):
+    codes = np.array([[0, largest]], np.uint8)
+    data = {"shape": (2,), "classes": "abc", "kind": kind, "token": "t", "raw": lambda _: codes}
+    given = components("model")["char_lstm"].spec(), SimpleNamespace(**data)
+    if (kind, largest) == ("text", 2):
+        require_codes(*given)
+    else:
+        with pytest.raises(FedreproError, match="codes from 0 to 2, one a class"):
+            require_codes(*given)

@@ -10,18 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrepro.numbers.significance_ranking import (
-    LEVEL,
-    NOT_SHOWN,
-    Standing,
-    chances_of,
-    estimate,
-    grouped,
-    holm,
-    scores_of,
-    standings,
-    usual_tests,
-)
+from fedrepro.numbers import significance_ranking as ranking
 
 RECORD = Path(__file__).parents[2] / "reports/record/paper/arena/2.scenarios.csv"
 BOUND = 0.07  # of errors, where 0.05 are meant
@@ -32,30 +21,34 @@ def noise(seed: int, scenarios: int = 6, trials: int = TRIALS) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(scenarios, trials))
 
 
-def stand(scores: dict[str, np.ndarray], line: np.ndarray | None = None) -> dict[str, Standing]:
-    return {one.method: one for one in standings(scores, line)}
+def stand(
+    scores: dict[str, np.ndarray], line: np.ndarray | None = None
+) -> dict[str, ranking.Standing]:
+    return {one.method: one for one in ranking.standings(scores, line)}
 
 
 def test_the_baseline_scores_nothing_the_ceiling_one_and_no_difference_is_sure_by_chance() -> None:
     low, high = np.array([0.5, 0.6]), np.array([0.9, 0.8])
     for own, score in ((low, 0), ((low + high) / 2, 0.5), (high, 1)):
-        assert scores_of(own, low, high).mean() == pytest.approx(score)
-    assert estimate(np.zeros((3, 2))).chance == 1.0
-    assert estimate(np.full((3, 2), 0.5)).chance == 0.0
-    assert estimate(np.array([[1.0]])).high == np.inf  # one number says nothing of its scatter
-    assert estimate(np.array([[1.0], [1.1], [0.9]])).chance < 0.01  # a single trial
+        assert ranking.scores_of(own, low, high).mean() == pytest.approx(score)
+    assert ranking.estimate(np.zeros((3, 2))).chance == 1.0
+    assert ranking.estimate(np.full((3, 2), 0.5)).chance == 0.0
+    assert (
+        ranking.estimate(np.array([[1.0]])).high == np.inf
+    )  # one number says nothing of its scatter
+    assert ranking.estimate(np.array([[1.0], [1.1], [0.9]])).chance < 0.01  # a single trial
 
 
 def test_errors_of_scenarios_and_of_trials_add_up() -> None:
     """Where trials agree it is Student's t over scenarios, where scenarios do over trials."""
     units = np.repeat(np.arange(4.0)[:, None], 5, axis=1)
-    over_units = estimate(units)
+    over_units = ranking.estimate(units)
     assert over_units.value == 1.5
     assert over_units.high - 1.5 == pytest.approx(3.182446 * np.arange(4.0).std(ddof=1) / 2)
-    assert estimate(units, units=False).high == 1.5  # which then has no error at all
-    over_trials = estimate(units.T, units=False)
+    assert ranking.estimate(units, units=False).high == 1.5  # which then has no error at all
+    over_trials = ranking.estimate(units.T, units=False)
     assert over_trials.high - 1.5 == pytest.approx(over_units.high - 1.5)
-    both = estimate(units + np.arange(5.0))
+    both = ranking.estimate(units + np.arange(5.0))
     squares = np.arange(4.0).var(ddof=1) / 4, np.arange(5.0).var(ddof=1) / 5
     t = 3.182446  # of three degrees of freedom: Satterthwaite's are more than the units have
     assert both.high - both.value == pytest.approx(t * sum(squares) ** 0.5)
@@ -69,7 +62,7 @@ def test_equal_methods_share_a_group_and_their_intervals(seed: int, scenarios: i
     assert {one.group for one in found.values()} == {1}
     assert {(one.rank_low, one.rank_high) for one in found.values()} == {(1, 3)}
     assert found["one"].not_significantly_different == ("three", "two")
-    assert {one.verdict for one in found.values()} == {NOT_SHOWN}
+    assert {one.verdict for one in found.values()} == {ranking.NOT_SHOWN}
 
 
 @settings(max_examples=10, deadline=None)
@@ -100,7 +93,7 @@ def test_no_row_contradicts_itself_or_another(seed: int, methods: int, scenarios
         ahead = [o for o in others if o.method not in alike and o.score.value > one.score.value]
         assert one.rank_low == 1 + len(ahead)
         assert one.rank_high - one.rank_low == len(alike)
-        assert (one.verdict == NOT_SHOWN) == (one.chance > LEVEL)
+        assert (one.verdict == ranking.NOT_SHOWN) == (one.chance > ranking.LEVEL)
         assert all(one.method in found[name].not_significantly_different for name in alike)
         if one.rank_low == one.rank_high == 1:
             assert one.group == 1
@@ -115,26 +108,26 @@ def test_pairs_cancel_what_trials_share_and_without_units_only_trials_are_drawn_
     assert found["better"].score.high > found["other"].score.low  # intervals of each alone overlap
     # Two scenarios that are far apart, in each of which the trials agree which method leads.
     scores = {"a": noise(0, 2) * 0.01 + [[1.0], [0.1]], "b": noise(1, 2) * 0.01}
-    assert {one.group for one in standings(scores, units=False)} == {1, 2}
-    assert {one.group for one in standings(scores)} == {1}
-    assert standings(scores, noise(2, 2), ranked=False)[0].group is None
+    assert {one.group for one in ranking.standings(scores, units=False)} == {1, 2}
+    assert {one.group for one in ranking.standings(scores)} == {1}
+    assert ranking.standings(scores, noise(2, 2), ranked=False)[0].group is None
 
 
 def test_holm_groups_and_other_usual_tests_are_those_of_scipy() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.01, 0.02, 0.05]) == pytest.approx([0.03, 0.04, 0.05])
-    assert holm([0.5, 0.5]) == [1.0, 1.0]
-    assert holm([]) == []
-    assert standings({}) == []
+    assert ranking.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert ranking.holm([0.01, 0.02, 0.05]) == pytest.approx([0.03, 0.04, 0.05])
+    assert ranking.holm([0.5, 0.5]) == [1.0, 1.0]
+    assert ranking.holm([]) == []
+    assert ranking.standings({}) == []
     apart = np.zeros((4, 4), bool)
     apart[0, 2] = apart[2, 0] = apart[0, 3] = apart[3, 0] = True
-    assert grouped([0, 1, 2, 3], apart) == {0: 1, 1: 1, 2: 2, 3: 2}
+    assert ranking.grouped([0, 1, 2, 3], apart) == {0: 1, 1: 1, 2: 2, 3: 2}
     # Two of three methods swap places; the third is last everywhere, and Wilcoxon's least chance
     # in twelve scenarios is below a third of the level.
     means = np.stack([noise(0, 12, 1).ravel(), noise(1, 12, 1).ravel(), np.full(12, -9.0)])
-    for apart in usual_tests(means).values():
+    for apart in ranking.usual_tests(means).values():
         assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
-    few = usual_tests(means[:, :5])  # 2 / 2^5 is above the level whatever was measured
+    few = ranking.usual_tests(means[:, :5])  # 2 / 2^5 is above the level whatever was measured
     assert not few["Wilcoxon"].any()
 
 
@@ -195,8 +188,8 @@ class Record:
 
 def errors(record: Record, methods: int, form, times: int) -> float:
     """How often at least one pair of so many equal methods is told apart."""
-    drawn = (chances_of([*form(record.drawn(methods))]) for _ in range(times))
-    return sum(bool((chances <= LEVEL).any()) for chances in drawn) / times
+    drawn = (ranking.chances_of([*form(record.drawn(methods))]) for _ in range(times))
+    return sum(bool((chances <= ranking.LEVEL).any()) for chances in drawn) / times
 
 
 def of_data_sets(tables: list[np.ndarray]) -> np.ndarray:
@@ -234,7 +227,7 @@ def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_tria
     record, missed = Record(measured, 0.5, shape=False), 0
     for _ in range(1500):
         trials = np.concatenate(record.drawn(2), axis=1)
-        found = estimate(trials[0] - trials[1] + 1, units=False)
+        found = ranking.estimate(trials[0] - trials[1] + 1, units=False)
         fixed = np.concatenate(record.fixed, axis=1)
         missed += not found.low <= (fixed[0] - fixed[1]).mean() + 1 <= found.high
     assert missed / 1500 < BOUND

@@ -17,14 +17,8 @@ import pyarrow as pa
 import pytest
 
 from fedrepro.cli.main import main, name_configured
+from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core import user_component_files as component_files
-from fedrepro.core.checksummed_files import (
-    read_json,
-    read_source,
-    read_table,
-    write_json,
-    write_table,
-)
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import load_config, load_exhibits
@@ -113,18 +107,18 @@ def kept(tmp_path) -> Iterator[Path]:
 
 def rewritten(name: str, **changes: object) -> None:
     """A json of the entry with other words."""
-    write_json(PLACE / name, read_json(PLACE / name) | changes)
+    artifacts.write_json(PLACE / name, artifacts.read_json(PLACE / name) | changes)
 
 
 def with_number(value: float) -> None:
     """Rewrite the first accuracy, as fedrepro itself would have written it."""
     path = min(PLACE.glob("results/**/metrics.parquet"))
-    source, table = read_source(path), read_table(path, "metrics")
+    source, table = artifacts.read_source(path), artifacts.read_table(path, "metrics")
     values = table["value"].to_pylist()
     values[table["metric"].to_pylist().index("accuracy")] = value
     column = table.column_names.index("value")
     table = table.set_column(column, "value", pa.array(values, pa.float64()))
-    write_table(path, table.replace_schema_metadata(), "metrics", source)
+    artifacts.write_table(path, table.replace_schema_metadata(), "metrics", source)
 
 
 def redrawn() -> None:
@@ -149,7 +143,7 @@ def test_an_altered_number_is_found_out_also_where_all_else_follows_from_it(kept
     assert "1-digits.csv does not follow from the entry's metrics" in capsys.readouterr().out
     redrawn()
     assert submissions.verify(PLACE, 0, 0).runs == 2
-    methods = read_json(PLACE / "mini/1-digits.json")["methods"]
+    methods = artifacts.read_json(PLACE / "mini/1-digits.json")["methods"]
     rewritten("mini/1-digits.json", methods=[methods[0] | {"sends": "nothing"}])
     assert verified("--runs", "all") == 1
     said = capsys.readouterr().out
@@ -182,6 +176,12 @@ def test_a_changed_method_is_refused(kept):
     told = "author again .*is of median;v1-.*, which is median;v1-.* now"
     with pytest.raises(FedreproError, match=told):
         submissions.verify(PLACE, 1, 0)
+
+
+def test_a_file_may_be_named_as_any_method(kept):
+    (PLACE / "median.py").rename(PLACE / "Me-dian.py")
+    rewritten("entry.json", file="Me-dian.py")
+    assert submissions.verify(PLACE, 0, 0).runs == 2
 
 
 def board() -> pd.DataFrame:

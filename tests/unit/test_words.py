@@ -19,6 +19,10 @@ BOUNDS = {
 }
 MOST = 1500  # words of a page
 BLOCK = re.compile(r"```.*?```|<!-- counts from here.*?<!-- to here -->", re.DOTALL)
+ROOMS = "|".join(path.name for path in (ROOT / "src/fedrepro").iterdir() if path.is_dir())
+PATH = re.compile(  # of a file, but not of one that a page shows how to write
+    rf"`((?:src|docs|tests|workflow|config|{ROOMS})/[\w./*-]+)`(?!.*(?:\n.+)?:\n\n[` ]{{3}})"
+)
 TARGET = re.compile(r'\]\([^()"\s]*(?: "[^"]*")?\)|^\[[^]]+\]: .*$', re.MULTILINE)
 REFUSED = re.compile(
     r"\b(beside|told|anew|mend(ed)?|so many|is no(?= [a-z]))\b"
@@ -71,6 +75,11 @@ def test_a_page_is_read_in_some_minutes(page):
 @pytest.mark.parametrize("page", TOGETHER, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_has_no_word_that_readers_stumble_over(page):
     assert [m[0].strip() for m in REFUSED.finditer("\n".join(plain(read(page))))] == []
+
+
+def test_files_that_pages_name_are_there():
+    named = [path for page in PAGES for path in PATH.findall(read(page))]
+    assert [p for p in named if not {*ROOT.glob(p), *ROOT.glob(f"src/fedrepro/{p}")}] == []
 
 
 def test_all_pages_together_are_within_their_bounds():

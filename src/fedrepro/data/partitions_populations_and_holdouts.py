@@ -208,6 +208,11 @@ def build_partition(
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
+        if split.noise is not None and prepared.kind == "text":
+            raise FedreproError(
+                f"partition '{spec.name}' adds noise to numbers, and inputs of {prepared.token} "
+                "are letters: choose another partition or data set"
+            )
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
             "train": owned(split.owner, rest),

@@ -40,7 +40,7 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamples:
     """Read examples from a csv with a header: classes in column `label`, inputs in all others.
 
-    Inputs are numbers, a class is a whole number or text. Unless `labelled`, it may be missing.
+    Inputs are numbers, a class is a whole number or text. Unless `labelled`, it is not read.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -58,7 +58,8 @@ def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamp
     for row, (line, fields) in enumerate(lines):
         if len(fields) != len(header):
             raise _wrong(path, f"has {len(fields)} fields in line {line}, not {len(header)}")
-        labels.append("0" if at is None else fields.pop(at).strip())
+        found = "0" if at is None else fields.pop(at).strip()
+        labels.append(found if labelled else "0")
         x[row] = [_number(field) for field in fields]
     for row, column in np.argwhere(~np.isfinite(x))[:1]:
         line, fields = lines[row]
@@ -100,14 +101,14 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExamples:
     """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
-    Inputs of uint8 stay, others become float32. If `labelled` is False y may be missing. `channels`
+    Inputs of uint8 stay, others become float32. Unless `labelled`, y is not read. `channels`
     is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
     "first"; required if the last axis alone looks like channels.
     """
     arrays = {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            for name in "xy" if labelled or "y" in file else "x":
+            for name in "xy" if labelled else "x":
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]

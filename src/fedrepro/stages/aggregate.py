@@ -22,21 +22,16 @@ from fedrepro.core.params import render
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.user_component_files import own_fault
-from fedrepro.data.prepared import load_prepared, unlabelled
+from fedrepro.data.prepared import Prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers import model_evaluation as evaluation
 from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
 from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
+from fedrepro.training.federation import norm_statistics
 from fedrepro.training.federation.client_queries_and_costs import ClientCost, CostCounter
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.federation.norm_statistics import (
-    pooled_statistics,
-    require_norms,
-    running_statistics,
-)
-from fedrepro.training.stored_and_generated_examples import Examples
-from fedrepro.training.stored_and_generated_examples import tensor_of as torch_of
+from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import Settings, settings_of
 
 Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample
@@ -57,8 +52,7 @@ def run(job: Job, device: str = "cpu") -> None:
     models = read_models(list(map(Path, job.models)), list(trials), made)
     table, failures = Table(job.scenario.specs), Failures()
     measured: list[tuple[Any, ...]] = []
-    training, public = settings_of(job.scenario.training), Path(job.public) if job.public else None
-    hows = tune.expand() if tune else ()
+    training, hows = settings_of(job.scenario.training), tune.expand() if tune else ()
     ways = [(how, repetition) for how in hows for repetition in range(how["repetitions"])]
 
     def add(trial: int, setting: Spec, way: Way, numbers: list[Number], *seconds: float) -> None:
@@ -68,7 +62,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
     for trial in trials:
         data, epochs = given.trial(trial), models[trial].epochs
-        local, info = method_inputs(job.scenario, method, data, models[trial], public)
+        local, info = method_inputs(job.scenario, method, data, models[trial], given.public)
         splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate))
         splits = {name: data.split(name) for name in splits_of}
         costly, draws = SharedPreparation(local, info, data.rng), evaluation.Draws(data.rng)
@@ -197,7 +191,7 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
         return made
     who = f"method '{setting.token}'"
     network = network_of(local.model, local.shape, local.classes)
-    require_norms(network, who)
+    norm_statistics.require_norms(network, who)
     if rule == "local":
         if setting.component.meta["merges"] == "matched":
             raise FedreproError(
@@ -213,9 +207,10 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     if info.clients is not None:
         new = info.clients.statistics(made.tensors)
     elif server is not None:
-        tensors = {k: torch_of(v[0]).to(info.device) for k, v in made.tensors.items()}
-        inputs = torch_of(server).to(info.device)
-        new = pooled_statistics([running_statistics(network, tensors, Examples(inputs, inputs))])
+        tensors = {k: tensor_of(v[0]).to(info.device) for k, v in made.tensors.items()}
+        inputs = tensor_of(server).to(info.device)
+        new = norm_statistics.running_statistics(network, tensors, Examples(inputs, inputs))
+        new = norm_statistics.pooled_statistics([new])
     else:
         raise FedreproError(
             f"{who} has no data to measure running statistics on: give those of clients, or inputs "
@@ -281,15 +276,11 @@ def _sent(
 
 
 def method_inputs(
-    scenario: Scenario,
-    method: Spec,
-    data: TrialData,
-    models: TrialModels,
-    public: Path | None = None,
+    scenario: Scenario, method: Spec, data: TrialData, models: TrialModels, public: Prepared | None
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `public` is the folder of another data set, whose inputs the server has without labels.
+    `public` is another data set, whose inputs the server has without labels.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -306,7 +297,7 @@ def method_inputs(
                 f"method '{method.name}' has inputs of another data set at the server, and none is "
                 "given here (public)"
             )
-        inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", data.rng)
+        inputs = unlabelled(public, shape, f"method '{method.name}'", data.rng)
         info = replace(info, public_inputs=inputs)
     return local, info
 

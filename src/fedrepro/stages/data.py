@@ -8,12 +8,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
+from fedrepro.data import partitions_populations_and_holdouts as partitions
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partitions_populations_and_holdouts import (
-    build_partition,
-    population_of,
-    write_partition,
-)
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.stages.job_log_results_gpu_lock import log
@@ -62,8 +58,8 @@ def _device(dataset: Spec) -> str:
 def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> None:
     """Divide the data set in `data` by `spec` in each trial; write each client's rows to `out`."""
     prepared = load_prepared(data)
-    population = population_of(parse_token("dataset", prepared.token), spec)
-    table = build_partition(spec, prepared, trials, seed, population)
+    population = partitions.population_of(parse_token("dataset", prepared.token), spec)
+    table = partitions.build_partition(spec, prepared, trials, seed, population)
     source = provenance(
         seed,
         specs=[spec],
@@ -71,5 +67,5 @@ def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> No
         path=f"{prepared.token}/{spec.token}",
         data=prepared.checksum,
     )
-    write_partition(out, table, source)
+    partitions.write_partition(out, table, source)
     log(f"{spec.token} of {prepared.token}: {table.num_rows} rows")

@@ -16,15 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
+from fedrepro.core import evaluation_schedule_and_successive_halving as schedule
 from fedrepro.core.checkpoint_and_model_files import save_state, to_plain
 from fedrepro.core.checksummed_files import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_successive_halving import (
-    SPLIT,
-    EvaluationSchedule,
-    rounds_to_target,
-    successive_halving,
-)
 from fedrepro.core.literature_names_and_setting_tokens import setting_token
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
@@ -60,17 +55,17 @@ def run(job: Job, device: str = "cpu") -> None:
     """
     scenario, method, trials = job.scenario, job.specs["method"], job.trials
     assert trials is not None
-    measuring = job.every or EvaluationSchedule()
+    measuring = job.every or schedule.EvaluationSchedule()
     if not measuring.race:  # without a race there must be one setting
         scenario.training.single()
         method.single()
     given = ScenarioData.of(job, device)
     seconds = float(os.environ.get(CHECKPOINT_SECONDS, "20"))
-    follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
+    follow = tuple(dict.fromkeys((*job.follow, *([schedule.SPLIT] if measuring.race else []))))
     # a checkpoint goes on for equal inputs, code and device, also on another machine
     code, specs = origin(given.device), (*scenario.specs, method)
     meant = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
-    meant += [given.prepared.checksum, code["digest"], code["device"]]
+    meant += [given.prepared.checksum, code["digest"], code["device"], code["arithmetic"]]
     meaning = ";".join([*meant, json.dumps(code["versions"], sort_keys=True)])
     splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate, *follow))
     swept = scenario.training.swept
@@ -140,7 +135,7 @@ def run(job: Job, device: str = "cpu") -> None:
             if measuring.until is not None:
                 test = [n for n in run.recorded if (n.metric, n.split) == ("accuracy", TEST)]
                 after, accuracies = zip(*((n.round, n.value) for n in test), strict=True)
-                reached = rounds_to_target(after, accuracies, measuring.until)
+                reached = schedule.rounds_to_target(after, accuracies, measuring.until)
                 numbers.append(Number("rounds_to_target", reached))
             why = f", {end.ended}" if end.ended else ""
             called = f", {name}" if several else ""
@@ -156,9 +151,9 @@ def run(job: Job, device: str = "cpu") -> None:
             go_on(at, trial, rung)
         if any((at, trial) in failed for trial in trials):
             return math.nan
-        return float(np.mean([known[at, trial].accuracy(SPLIT, rung) for trial in trials]))
+        return float(np.mean([known[at, trial].accuracy(schedule.SPLIT, rung) for trial in trials]))
 
-    stopped.update(successive_halving(len(settings), measuring.race, score))
+    stopped.update(schedule.successive_halving(len(settings), measuring.race, score))
     for at, rung in stopped.items():
         log(f"round {rung}: {settings[at][-1]} stops")
     for trial, at in itertools.product(trials, range(len(settings))):
@@ -187,7 +182,7 @@ class GlobalEvaluator(Evaluator):
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         models = self.models(state)
         numbers = _measured(models, splits, evaluation.Draws(rng, evaluation.ALONG))
-        accuracies = [number for number in numbers if number.metric == "accuracy"]
+        accuracies = [number for number in numbers if number.split]
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
@@ -203,11 +198,7 @@ class GlobalEvaluator(Evaluator):
 def _measured(models: list[GlobalModel], splits: Splits, draws: evaluation.Draws) -> list[Number]:
     if len(models) == 1:
         return evaluation.measure(models[0], splits, draws)
-    numbers: list[Number] = []
-    for name, split in splits.items():
-        found, _ = evaluation.measure_alone(models, {"test": split}, draws)
-        numbers += [number._replace(split=name) for number in found if number.split]
-    return numbers + [number for number in found if not number.split]
+    return evaluation.measure_alone(models, splits, draws)[0]
 
 
 @dataclass(frozen=True)
@@ -297,11 +288,8 @@ class NodeEvaluator(Evaluator):
             each = [float(hits.mean()) for hits in right]
             values += [Number("accuracy", v, name, client=at) for at, v in enumerate(each)]
             values.append(Number("accuracy", float(np.mean(right)), name))
-            if split.rows:
-                answers = [hits.reshape(len(split.labels), -1) for hits in right]
-                pairs = zip(answers, split.rows, strict=True)
-                accuracies = [float(hits[rows].mean()) for hits, rows in pairs if len(rows)]
-                values.append(Number("accuracy_clients", float(np.mean(accuracies)), name))
+            answers = [hits.reshape(len(split.labels), -1) for hits in right]
+            values += evaluation.on_own(answers, name, split.rows)
         return StateEvaluation(values, kept=confusions)
 
 

@@ -27,14 +27,8 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
 from fedrepro.numbers.tables_and_selection import csv_text, read_metrics
+from fedrepro.planning import config_files as configs
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.config_files import (
-    ExhibitFile,
-    load_config,
-    load_exhibits,
-    load_yaml,
-    validated,
-)
 from fedrepro.planning.drawing_base import final
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.plan import Plan
@@ -74,13 +68,14 @@ def run(
         words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
     """
     if words or Path(key).suffix == ".yaml":
-        return run_words(words or Path(key), folder, cores, profile)
-    key = str(key)
-    with inside_folder(folder or "."):
-        config = load_config()
+        with component_files.restored_files():
+            return run_words(words or Path(key), folder, cores, profile)
+    key, profile = str(key), _located(profile)
+    with component_files.restored_files(), inside_folder(folder or "."):
+        config = configs.load_config()
         if config.components and component_files.NAMED not in os.environ:
             component_files.set_files(os.path.abspath(file) for file in config.components)
-        plan = Plan(config, load_exhibits(), scale)
+        plan = Plan(config, configs.load_exhibits(), scale)
         exhibit = plan.exhibit(key)
         target = plan.exhibit_file(key, exhibit.suffix)
         compute([target], cores, profile)
@@ -111,11 +106,11 @@ def run_words(
             raise FedreproError(f"{given} is missing: name the YAML file of a run, or methods")
         own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
         out = source.parents[2] if own and (source.parents[2] / WORKFLOW).is_file() else out
-    there = (out / WORKFLOW).is_file()
+    there, profile = (out / WORKFLOW).is_file(), _located(profile)
     component_files.set_files(map(os.path.abspath, component_files.configured_files()))
     if there:
         with inside_folder(out):
-            component_files.add_files(map(os.path.abspath, load_config().components))
+            component_files.add_files(map(os.path.abspath, configs.load_config().components))
     if words:
         command, named, name = words.command, None, model_in(words.model)
         if name:  # jobs and the YAML name it
@@ -124,7 +119,7 @@ def run_words(
         plan_of_words(exhibits_of_words(words, "run"))
     else:
         command = f"fedrepro run {shlex.quote(str(given))}"
-        file = validated(ExhibitFile, load_yaml(source), str(source))
+        file = configs.validated(configs.ExhibitFile, configs.load_yaml(source), str(source))
         if not file.names(SCALE):
             raise FedreproError(f"{given} has no exhibit at scale {SCALE}: add one to its scales")
         for name in file.names(SCALE):
@@ -137,8 +132,9 @@ def run_words(
             path, text = _place(words, command, named)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
-        file = validated(ExhibitFile, load_yaml(path), str(path))
-        plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
+        file = configs.validated(configs.ExhibitFile, configs.load_yaml(path), str(path))
+        config = configs.load_config().model_copy(update={"also": {}})
+        plan = Plan(config, {file.paper: file}, SCALE)
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
         compute(targets, cores, profile, own=True, watch=show and _watch(plan, exhibits, show))
@@ -154,7 +150,21 @@ def run_words(
     return table
 
 
+def _located(profile: str) -> str:
+    return os.path.abspath(profile) if os.path.isdir(profile) else profile
+
+
+def _plain(value: Any) -> Any:
+    """Return a value, also within lists and dicts, without NumPy's types, which YAML has not."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
 def _words(given: Mapping[str, Any]) -> RunWords:
+    given = _plain(given)
     known = [item.name for item in fields(RunWords)]
     for name in (name for name in given if name not in known):
         raise unknown("option", name, known)

@@ -15,10 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedrepro.core import command_under_lock, source_digests
+from fedrepro.core.checksummed_files import write_text
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
+from fedrepro.planning.config_files import load_config
 
-WORKFLOW = "workflow/Snakefile"
+WORKFLOW, CONFIG = "workflow/Snakefile", "config/config.yaml"
 LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
 RAISED = "FedreproError: "  # begins what planning says
 SAID = "fedrepro: "  # with it lines begin that say why a job failed
@@ -43,9 +45,9 @@ def start(folder: str | Path = ".") -> Path:
         said = f"this fedrepro has no workflow at {package}"
         raise FedreproError(f"{said}: install it from its wheel, or from a checkout")
     if taken := [name for name in BEGINNING if (target / name).exists()]:
-        raise FedreproError(
-            f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
-        )
+        fix = "name a folder that has none, or go on in it"
+        raise FedreproError(f"{target / taken[0]} is there already: {fix}")
+    given = load_config(origin / CONFIG)
     target.mkdir(parents=True, exist_ok=True)
     for name in BEGINNING:
         if (origin / name).is_dir():
@@ -53,6 +55,12 @@ def start(folder: str | Path = ".") -> Path:
             shutil.copytree(origin / name, target / name, ignore=ignored)
         else:
             shutil.copy(origin / name, target / name)
+    # paths of the configuration are meant from where it was
+    mirror = given.mirror and os.path.join(origin, given.mirror)
+    files = [os.path.join(origin, file) for file in given.components]
+    moved = given.model_copy(update={"mirror": mirror, "components": files})
+    if moved != given:
+        write_text(target / CONFIG, moved.model_dump_json(exclude_unset=True, indent=2))
     return target
 
 
@@ -60,10 +68,10 @@ def start(folder: str | Path = ".") -> Path:
 def inside_folder(folder: str | Path) -> Iterator[None]:
     """Make a working folder (one with a workflow) the current folder within a `with` block."""
     if not (Path(folder) / WORKFLOW).is_file():
-        raise FedreproError(
-            f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
-            "give folder=…"
-        )
+        fix = f"call fedrepro.start('{folder}') first, or give folder=…"
+        raise FedreproError(f"{os.path.abspath(folder)} has no workflow: {fix}")
+    if mirror := os.environ.get("FEDREPRO_MIRROR"):  # from here, not from the folder
+        os.environ["FEDREPRO_MIRROR"] = os.path.abspath(mirror)
     with contextlib.chdir(folder):
         yield
 
@@ -84,10 +92,8 @@ def compute(
     another run uses the folder; a warning is given if methods failed and all else was drawn.
     """
     if find_spec("snakemake") is None:
-        raise FedreproError(
-            "computing an exhibit needs Snakemake, which is not installed here: "
-            f"{installing('workflow')}"
-        )
+        needed = "computing an exhibit needs Snakemake, which is not installed here"
+        raise FedreproError(f"{needed}: {installing('workflow')}")
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
     command += ["--profile", profile] if profile else []
     command += ["--config", "papers=own"] if own else []

@@ -14,28 +14,14 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from fedrepro.core import checksummed_files as stored
 from fedrepro.core import user_component_files as component_files
-from fedrepro.core.checksummed_files import (
-    SCHEMA_VERSION,
-    read_json,
-    read_source,
-    read_table,
-    temporary_folder,
-    write_json,
-)
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, command, open_exhibit, write_files
-from fedrepro.planning.config_files import (
-    Config,
-    ExhibitFile,
-    ExhibitKey,
-    load_config,
-    load_exhibits,
-    validated,
-)
+from fedrepro.planning import config_files as configs
 from fedrepro.planning.drawing_base import Strict
 from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.plan import Plan
@@ -62,13 +48,13 @@ class Submission(Strict):
     """
 
     kind: Literal["entry"]
-    schema_: Literal[SCHEMA_VERSION] = Field(alias="schema")  # type: ignore[valid-type]
-    exhibits: Annotated[list[ExhibitKey], Field(min_length=1)]
+    schema_: Literal[stored.SCHEMA_VERSION] = Field(alias="schema")  # type: ignore[valid-type]
+    exhibits: Annotated[list[configs.ExhibitKey], Field(min_length=1)]
     scale: Scale
     seed: int
     trials_per_job: int
     says: dict[str, Any]
-    file: Annotated[str, Field(pattern=r"^([a-z_][a-z0-9_]*\.py)?$")]
+    file: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][\w.+-]*\.py)?$")]
     origin: list[dict[str, Any]]
     by: str
 
@@ -76,10 +62,10 @@ class Submission(Strict):
     def paper(self) -> str:
         return self.exhibits[0].partition("/")[0]
 
-    def config(self, **more: Any) -> Config:
+    def config(self, **more: Any) -> configs.Config:
         """Return a configuration with the author's seed and trials per job, and the keys `more`."""
         cut = {"trials_per_job": self.trials_per_job}
-        return Config.model_validate({"seed": self.seed, "granularity": cut, **more})
+        return configs.Config.model_validate({"seed": self.seed, "granularity": cut, **more})
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,7 @@ class Verdict:
     differing: list[str]
 
 
-def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
+def exhibit_file_of(file: configs.ExhibitFile, says: Mapping[str, Any]) -> configs.ExhibitFile:
     """Return the configuration `file` of a leaderboard's tables with one method in place of all.
 
     `says` has the method's name, label and parameters; other keys, as partition, are an error.
@@ -131,8 +117,8 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     in reports/record, and warnings on source code and run times. Raises FedreproError if the method
     is unknown, its file changed since its runs, or a table is not computed completely.
     """
-    config, (paper, _, name) = load_config(), key.partition("/")
-    whole = Plan(config, load_exhibits(), scale)
+    config, (paper, _, name) = configs.load_config(), key.partition("/")
+    whole = Plan(config, configs.load_exhibits(), scale)
     if paper not in whole.files:
         known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
@@ -154,7 +140,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
             )
     said: list[str] = []
     item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
-    sources = [read_source(path) for path in paths]
+    sources = [stored.read_source(path) for path in paths]
     then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
     if then != {file_of(item)}:
         raise FedreproError(
@@ -164,7 +150,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     out = records.entries_folder(records.RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
         raise FedreproError(f"{out} is there already: remove it")
-    with temporary_folder() as work:
+    with stored.temporary_folder() as work:
         folder, drawn = work / "entry", work / records.REPORTS
         for metrics in map(Path, paths):
             (folder / metrics).parent.mkdir(parents=True, exist_ok=True)
@@ -178,10 +164,11 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
             (folder / part).parent.mkdir(exist_ok=True)
             draw_exhibit(part, plan, drawn / scale / part)
             write_files(str(folder / part), *records.read_drawn(scale, part, drawn, said))
-        entry = {"kind": "entry", "schema": SCHEMA_VERSION, "exhibits": keys, "scale": scale}
+        entry = {"kind": "entry", "schema": stored.SCHEMA_VERSION, "exhibits": keys, "scale": scale}
         entry |= {"seed": config.seed, "trials_per_job": plan.trials_per_job, "says": dict(says)}
         entry |= {"file": f"{item.name}.py" if own else "", "origin": origins(sources), "by": by}
-        write_json(folder / records.ENTRY, entry)
+        configs.validated(Submission, entry, f"the entry of '{item.name}'")
+        stored.write_json(folder / records.ENTRY, entry)
         shutil.copytree(folder, out)
     return out, said
 
@@ -193,11 +180,11 @@ def read_entry(folder: Path) -> Submission:
         said = f"{folder} has no {path.name}"
         raise FedreproError(f"{said}: name a folder that `fedrepro submit` wrote")
     try:
-        held = read_json(path)
+        held = stored.read_json(path)
     except FedreproError as error:
         said = f"{path} was changed or damaged after `fedrepro submit` wrote it"
         raise FedreproError(f"{said}: get the folder from its author again") from error
-    return validated(Submission, held, str(path))
+    return configs.validated(Submission, held, str(path))
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
@@ -208,7 +195,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     """
     entry = read_entry(folder)  # first, since a link that leads to itself cannot be resolved
     folder = folder.resolve()
-    with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
+    with stored.temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
         paths = metrics_files_of(plan, entry.exhibits)
         if lacking := [path for path in paths if not (folder / path).exists()]:
             raise FedreproError(
@@ -243,9 +230,9 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             tables = []
             for place in (work / "run", folder):
                 with contextlib.chdir(place):
-                    tables.append(read_table(path, "metrics"))
+                    tables.append(stored.read_table(path, "metrics"))
             if why := _difference(*tables):
-                failures = read_source(work / "run" / path).get("failed", ())
+                failures = stored.read_source(work / "run" / path).get("failed", ())
                 differing.append(f"{path}: {'; '.join(failures) or why}")
     return Verdict(len(paths), drawn, differing)
 
@@ -255,8 +242,8 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
     """Make a folder `work` to compute the `entry` in `folder` again; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
     configured = Path("config/config.yaml").exists()
-    mirror = (load_config() if configured else Config()).mirror_folder()
-    exhibits = load_exhibits(of=entry.exhibits)
+    mirror = (configs.load_config() if configured else configs.Config()).mirror_folder()
+    exhibits = configs.load_exhibits(of=entry.exhibits)
     start(work)
     if (data := Path("config/datasets.csv")).exists():
         shutil.copyfile(data, work / data)
@@ -266,9 +253,8 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         shutil.copyfile(folder / entry.file, work / entry.file)
     settings = entry.config(components=files, mirror=mirror and os.path.abspath(mirror))
     (work / "config/config.yaml").write_text(settings.model_dump_json(), encoding="utf-8")
-    before = component_files.configured_files()
-    component_files.set_files(files)
-    try:
+    with component_files.restored_files():
+        component_files.set_files(files)
         if entry.paper not in {*exhibits, *exhibits.unread}:
             raise unknown("leaderboard", entry.paper, exhibits, str(folder))
         file = exhibit_file_of(exhibits[entry.paper], entry.says)
@@ -277,8 +263,6 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         (work / OWN_EXHIBITS).mkdir(exist_ok=True)
         (work / OWN_EXHIBITS / f"{entry.paper}.yaml").write_text(text, encoding="utf-8")
         yield Plan(settings, {entry.paper: file}, entry.scale)
-    finally:
-        component_files.set_files(before)
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
@@ -318,9 +302,9 @@ def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
         raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
     if verdict.computed:
         said = {"seed": seed, "computed": verdict.computed, "files": records.digests_of(folder)}
-        write_json(folder / records.VERDICT, said | {"origin": origin()})
+        stored.write_json(folder / records.VERDICT, said | {"origin": origin()})
     try:
-        file = load_exhibits(of=entry.exhibits)[entry.paper]
+        file = configs.load_exhibits(of=entry.exhibits)[entry.paper]
         return records.write_board(file, version, entry.scale, reports)
     except BaseException:
         (folder / records.VERDICT).unlink(missing_ok=True)

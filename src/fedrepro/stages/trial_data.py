@@ -13,11 +13,12 @@ import numpy as np
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.checksummed_files import corrupt_file_error, read_source, require_source
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data import partitions_populations_and_holdouts as partitions
-from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.data.prepared import SPLITS, Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
@@ -53,6 +54,7 @@ class ScenarioData:
     partition: Path
     seed: int
     device: str
+    public: Prepared | None = None  # another data set, whose inputs the server has
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
@@ -61,9 +63,11 @@ class ScenarioData:
         prepared = load_prepared(job.data)
         if prepared.token != token:
             raise corrupt_file_error(Path(job.data), f"it holds {prepared.token}, not {token}")
+        require_codes(job.scenario.model, prepared)
         members, path = Path(job.members), f"{token}/{job.scenario.partition.token}"
         require_source(members, {"path": path, "data": prepared.checksum})
-        return ScenarioData(job.scenario, prepared, members, job.seed, device)
+        public = load_prepared(job.public) if job.public else None
+        return ScenarioData(job.scenario, prepared, members, job.seed, device, public)
 
     def trial(self, trial: int) -> TrialData:
         """Read which client has which examples in trial number `trial`; return the trial's data."""
@@ -80,6 +84,9 @@ class ScenarioData:
         `path` is the text scenario/method, `files` are inputs besides data, `more` further keys.
         """
         read = [read_source(self.partition), *map(read_source, files)]
+        if self.public:
+            read.append(self.public.info["provenance"])
+            more["public_data"] = {"resolved": read[-1]["resolved"], "data": self.public.checksum}
         return provenance(
             self.seed,
             specs=(*self.scenario.specs, *([method] if method else [])),
@@ -88,6 +95,21 @@ class ScenarioData:
             path=path,
             data=self.prepared.checksum,
             **more,
+        )
+
+
+def require_codes(model: Spec, prepared: Prepared) -> None:
+    """Raise FedreproError if a recurrent network would read inputs that are no codes of letters."""
+    classes = len(prepared.classes)
+    if network_of(model, prepared.shape, classes).kind != "recurrent":
+        return
+    raw = (prepared.raw(split) for split in SPLITS)
+    if prepared.kind != "text" or not all(
+        x.min(initial=0) >= 0 and x.max(initial=0) < classes for x in raw
+    ):
+        raise FedreproError(
+            f"model '{model.name}' reads text as codes from 0 to {classes - 1}, one a class, which "
+            f"the inputs of {prepared.token} are not: choose another model or data set"
         )
 
 
@@ -158,6 +180,11 @@ class TrialData:
         of_clients = name in ("train", "client_validation")
         taken = getattr(self.members, name) if of_clients or aside else ()
         examples = self.held if of_clients else self._noiseless
+        if name == "train" and not self.members.population:  # not what nobody trains with
+            kept = np.unique(np.concatenate([np.empty(0, np.int64), *taken]))
+            if kept.size < len(examples.targets):
+                examples = Examples(examples.inputs[kept], examples.targets[kept], examples.scale)
+                taken = [np.searchsorted(kept, rows) for rows in taken]
         if not (of_clients or aside):
             examples = examples_of(self.prepared, name, self.device)
         if aside:  # examples that were set aside, and the rows of each client among them

@@ -14,19 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, Traffic
-from fedrepro.core.checkpoint_and_model_files import (
-    from_plain,
-    load_state,
-    normalized,
-    save_state,
-    to_plain,
-)
+from fedrepro.core import checkpoint_and_model_files as checkpoints
+from fedrepro.core import evaluation_schedule_and_successive_halving as schedules
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_successive_halving import (
-    SPLIT,
-    EvaluationSchedule,
-    rungs,
-)
 from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
@@ -82,7 +72,7 @@ class Progress:
     def packed(self) -> dict[str, Any]:
         """Convert this progress to a dict of plain data and tensors, to save as a checkpoint."""
         return vars(self) | {
-            "state": to_plain(self.state),
+            "state": checkpoints.to_plain(self.state),
             "traffic": vars(self.traffic),
             "target": self.target and self.target.packed(),
             "recorded": [tuple(number) for number in self.recorded],
@@ -92,7 +82,7 @@ class Progress:
     def unpacked(kept: Mapping[str, Any]) -> Progress:
         """Restore a trial's progress from the dict `kept`, which `packed` returned."""
         restored = {
-            "state": from_plain(kept["state"]),
+            "state": checkpoints.from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
             "target": kept["target"] and Progress.unpacked(kept["target"]),
             "recorded": [Number(*row) for row in kept["recorded"]],
@@ -115,7 +105,7 @@ class Checkpointer:
         if not self.path.exists():
             return None
         try:
-            kept = load_state(self.path)
+            kept = checkpoints.load_state(self.path)
         except FedreproError as error:
             log(f"{error}; starting this trial again")
         else:
@@ -129,7 +119,7 @@ class Checkpointer:
         """Write a checkpoint if `last`, or if enough time has passed since the previous one."""
         now = time.perf_counter()
         if last or now - self.written >= self.seconds:
-            save_state(self.path, {"meaning": self.meaning, **progress.packed()})
+            checkpoints.save_state(self.path, {"meaning": self.meaning, **progress.packed()})
             self.written = now
 
 
@@ -172,7 +162,7 @@ class TrialRounds:
 
     evaluator: Evaluator
     info: ClientInfo
-    measuring: EvaluationSchedule
+    measuring: schedules.EvaluationSchedule
     followed: Splits
 
     def run(
@@ -240,10 +230,10 @@ class TrialRounds:
             return replace(last, ended=why)
         if reached is None and self.measuring.is_due(done, evaluator.made.rounds):
             return self._measured(progress, report, rng)
-        if done not in rungs(self.measuring.race):
+        if done not in schedules.rungs(self.measuring.race):
             return progress
         # evaluate only the accuracy that decides the race
-        deciding = {SPLIT: self.followed[SPLIT]}
+        deciding = {schedules.SPLIT: self.followed[schedules.SPLIT]}
         look = evaluator.evaluate_round(progress.state, deciding, rng.at(round=done))
         ended = progress.ended or ("" if look.finite else DIVERGED)
         return _recorded(progress, look.values, ended)
@@ -251,7 +241,7 @@ class TrialRounds:
     def _settled(self, state: Any, step: str, before: Any = None) -> dict[str, Any]:
         if not isinstance(state, Mapping):
             raise self._wrong(step, state, "a dict")
-        return normalized(state, before)
+        return checkpoints.normalized(state, before)
 
     def _wrong(self, step: str, returned: object, due: str) -> FedreproError:
         what = "nothing" if returned is None else f"a {type(returned).__name__}"

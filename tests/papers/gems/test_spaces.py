@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from fedrepro.papers.gems import hidden_units, softmax_spaces
 from fedrepro.papers.gems.common_points_and_certificates import Spaces, certified
 from fedrepro.papers.gems.hidden_units import Merging, Units, sets_of
-from fedrepro.papers.gems.softmax_spaces import (
-    Bisection,
-    GoodEnough,
-    Intersecting,
-    Radius,
-    bisected,
-)
 
-SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
+SEARCH = softmax_spaces.Bisection(r_max=64.0, delta=0.01, points=40)
 WIDE = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
 CLASSES = 3
 ONE = np.ones((1, 1), np.float32)
@@ -81,13 +74,13 @@ def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
         tested.append((radius, radius <= 10.3))
         return radius <= 10.3
 
-    found = bisected(good_enough, SEARCH)
+    found = softmax_spaces.bisected(good_enough, SEARCH)
     assert (found.value, True) in tested
     assert 10.3 - SEARCH.delta <= found.value <= 10.3
-    finer = bisected(good_enough, Bisection(64.0, 1e-300, 1))
+    finer = softmax_spaces.bisected(good_enough, softmax_spaces.Bisection(64.0, 1e-300, 1))
     assert finer.value == pytest.approx(10.3, abs=1e-14)
     for bound in (0.0, 1e9):  # a radius of the whole range says so
-        found = bisected(lambda radius, bound=bound: radius <= bound, SEARCH)
+        found = softmax_spaces.bisected(lambda radius, bound=bound: radius <= bound, SEARCH)
         assert found.capped == (bound > 0)
         assert (found.value > SEARCH.r_max - SEARCH.delta) == found.capped
 
@@ -108,7 +101,7 @@ def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least,
     found = softmax_spaces.information(model.inputs, model.centre, drawn)
     shape = softmax_spaces.relative_radii(found, least) if least < 1 else ONE
     model = softmax(shape=shape)
-    radius = GoodEnough([model], [Fixed(2)], SEARCH, "shared").radius(0, bar)
+    radius = softmax_spaces.GoodEnough([model], [Fixed(2)], SEARCH, "shared").radius(0, bar)
     assert 0 < radius.value < SEARCH.r_max
     own = surface(model, 2, SEARCH.points)
     assert min(accuracy(model, model.centre + radius.value * u) for u in own) >= bar
@@ -118,8 +111,8 @@ def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least,
 def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_largest():
     model = softmax()
     for draws in ("shared", "fresh"):
-        known = GoodEnough([model], [Fixed(2)], SEARCH, draws)
-        assert known.radius(0, 1.0) == Radius(0.0, empty=True)
+        known = softmax_spaces.GoodEnough([model], [Fixed(2)], SEARCH, draws)
+        assert known.radius(0, 1.0) == softmax_spaces.Radius(0.0, empty=True)
         assert known.radius(0, 0.0).capped
 
 
@@ -170,11 +163,13 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 
 @given(seeds, st.floats(0.01, 1.0))
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
-    own, search = layer(seed), Bisection(64.0, 0.01, 30)
+    own, search = layer(seed), softmax_spaces.Bisection(64.0, 0.01, 30)
     moved = hidden_units.moves(own, np.random.default_rng(seed), search.points)
     most = epsilon * len(own.inputs) ** 0.5
     plain = [
-        bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search)
+        softmax_spaces.bisected(
+            lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search
+        )
         for a in (softmax_spaces.with_ones(own.inputs) @ own.units).T
     ]
     found = hidden_units.LayerSpaces([own], [Fixed(seed)], search, "shared", "inside")
@@ -226,7 +221,7 @@ def test_three_that_meet_only_in_pairs_are_refused(ellipsoids):
 
 
 def search_of(kind="ball"):
-    return Intersecting(kind, "descent", False, 0.01)
+    return softmax_spaces.Intersecting(kind, "descent", False, 0.01)
 
 
 @pytest.mark.parametrize(

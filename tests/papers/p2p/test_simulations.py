@@ -20,15 +20,8 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.numbers.tables_and_selection import summarise
+from fedrepro.papers.p2p.methods import finite_beliefs_and_bounds as finite
 from fedrepro.papers.p2p.methods import regression_beliefs
-from fedrepro.papers.p2p.methods.finite_beliefs_and_bounds import (
-    TIE,
-    Problem,
-    corrected_bound,
-    learnt,
-    mixed_beliefs,
-    printed_bound,
-)
 from fedrepro.papers.p2p.methods.regression_beliefs import Information
 from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.exhibit import exhibit_of
@@ -52,7 +45,7 @@ def learned(weights, likelihoods):
     """Beliefs after the samples of each step (steps, ..., N, M) and an exchange after each."""
     beliefs = 0.0
     for seen in likelihoods:
-        beliefs = mixed_beliefs(weights, beliefs + seen)
+        beliefs = finite.mixed_beliefs(weights, beliefs + seen)
     return beliefs
 
 
@@ -74,9 +67,9 @@ def test_beliefs_are_those_of_the_recursion_of_the_proof(draws):
 
 
 def test_a_tie_is_an_error_and_an_estimate_leads_by_more_than_rounding():
-    near, far = [TIE, 0.0, -1.0], [3 * TIE, 0.0, -1.0]
+    near, far = [finite.TIE, 0.0, -1.0], [3 * finite.TIE, 0.0, -1.0]
     logs = np.log([[0.4, 0.4, 0.2], [0.4, 0.3, 0.3], [0.2, 0.4, 0.4]])
-    found = learnt(np.array([*logs, near, far]), truth=0)
+    found = finite.learnt(np.array([*logs, near, far]), truth=0)
     assert found.tolist() == [False, True, False, False, True]
 
 
@@ -122,11 +115,11 @@ EVIDENCE = 0.4 * C  # of the node that sees a bit against the wrong value of it,
 
 def test_the_bounds_of_case_a():
     """W = [[.25, .75], [.75, .25]]: eigenvalue -1/2, S_W = 1."""
-    problem = Problem(nodes=2, parameters=4, range=C, rate=EVIDENCE / 2, delta=0.05)
-    assert printed_bound(problem, -0.5) == pytest.approx(1597, abs=1)
-    assert corrected_bound(problem, 1.0) == pytest.approx(4060, abs=1)
+    problem = finite.Problem(nodes=2, parameters=4, range=C, rate=EVIDENCE / 2, delta=0.05)
+    assert finite.printed_bound(problem, -0.5) == pytest.approx(1597, abs=1)
+    assert finite.corrected_bound(problem, 1.0) == pytest.approx(4060, abs=1)
     # where mixing takes longest
-    assert corrected_bound(problem, 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
+    assert finite.corrected_bound(problem, 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
 
 
 NOTHING = {"dataset": None, "partition": None, "model": None, "training": None, "sweep": {}}

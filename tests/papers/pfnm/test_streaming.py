@@ -19,13 +19,7 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
-from fedrepro.papers.pfnm.streaming_posterior_and_client_starts import (
-    arriving,
-    before_data,
-    start_of,
-    subsample,
-    update,
-)
+from fedrepro.papers.pfnm import streaming_posterior_and_client_starts as streaming
 from fedrepro.training.federation.clients import initial_weights
 
 seeds = st.integers(0, 2**32 - 1)
@@ -45,8 +39,8 @@ def stream_of(seed, steps, widths=((4,), (3,), (4,)), sigma2=0.5, **options):
         ]
         shares = rng.dirichlet(np.ones(len(widths)), K).T
         orders = orders_of(rng, len(widths), depth, passes=2)
-        posterior = posterior or before_data(networks, variances)
-        posterior, matchings = update(
+        posterior = posterior or streaming.before_data(networks, variances)
+        posterior, matchings = streaming.update(
             posterior, networks, shares, variances, RULE, orders, **options
         )
         found.append((posterior, networks, shares, matchings, orders))
@@ -167,11 +161,11 @@ def test_the_same_network_every_step_needs_no_new_units():
     rng = np.random.default_rng(0)
     net = network(rng, (5, 4), spread=2.0)
     variances = Variances(0.1, 1e6)
-    posterior = before_data([net, net], variances)
+    posterior = streaming.before_data([net, net], variances)
     for _ in range(4):
         turned = [turned_of(rng, net) for _ in range(2)]
         orders = orders_of(rng, 2, 2)
-        posterior, _ = update(posterior, turned, np.ones((2, K)), variances, RULE, orders)
+        posterior, _ = streaming.update(posterior, turned, np.ones((2, K)), variances, RULE, orders)
     assert [layer.members.tolist() for layer in posterior.layers] == [[[4] * 5] * 2, [[4] * 4] * 2]
     x = rng.normal(size=(20, 6))
     np.testing.assert_allclose(logits(posterior.network, x), logits(net, x), rtol=1e-3, atol=1e-2)
@@ -183,11 +177,11 @@ def test_the_order_of_hidden_units_matters_at_no_step(seed):
     steps = [[network(rng, (4, 3)) for _ in range(3)] for _ in range(3)]
     orders, variances, made = [orders_of(rng, 3, 2) for _ in steps], Variances(0.5), []
     for turn in (False, True):
-        posterior = before_data(steps[0], variances)
+        posterior = streaming.before_data(steps[0], variances)
         for networks, visits in zip(steps, orders, strict=True):
             own = [turned_of(rng, n) if turn else n for n in networks]
             shares = np.full((3, K), 1 / 3)
-            posterior, _ = update(posterior, own, shares, variances, RULE, visits)
+            posterior, _ = streaming.update(posterior, own, shares, variances, RULE, visits)
         made.append(posterior.network)
     x = rng.normal(size=(20, 6))
     one, two = (logits(net, x) for net in made)
@@ -196,21 +190,21 @@ def test_the_order_of_hidden_units_matters_at_no_step(seed):
 
 def test_units_are_drawn_without_replacement_by_how_often_they_were_held():
     members = np.array([0, 1, 9, 0, 5, 5])
-    drawn = [subsample(members, 3, 1, np.random.default_rng(i)) for i in range(400)]
+    drawn = [streaming.subsample(members, 3, 1, np.random.default_rng(i)) for i in range(400)]
     assert all(len(set(d)) == 2 and not {0, 3} & set(d) for d in drawn)
     assert all((np.diff(d) > 0).all() for d in drawn)
     times = np.bincount(np.concatenate(drawn), minlength=6)
     assert times[2] > times[4] > times[1] > 0
     # all that were ever held are taken where they are fewer
-    assert list(subsample(members, 9, 1, np.random.default_rng(0))) == [1, 2, 4, 5]
-    assert list(subsample(members, 1, 3, np.random.default_rng(0))) == []
+    assert list(streaming.subsample(members, 9, 1, np.random.default_rng(0))) == [1, 2, 4, 5]
+    assert list(streaming.subsample(members, 1, 3, np.random.default_rng(0))) == []
 
 
 @pytest.mark.parametrize("widths", [(4,), (4, 5)])
 def test_a_start_is_part_of_the_global_network_with_fresh_units(widths):
     posterior = stream_of(5, 3, (widths, (3,) * len(widths)))[-1][0]
     stream = np.random.default_rng(1)
-    made = start_of(posterior, 0, widths, Variances(), 1, 0.0, stream)
+    made = streaming.start_of(posterior, 0, widths, Variances(), 1, 0.0, stream)
     whole = posterior.network
     assert [b.shape for b in made[1::2]] == [(n,) for n in (*widths, K)]
     assert np.array_equal(made[-1], whole[-1])
@@ -232,17 +226,18 @@ def given():
 
 def test_all_data_of_a_client_arrive_once_in_equal_parts_unless_there_are_too_few(given):
     parts = [
-        arriving(given.clients, step, 7, RngKey(0).at(round=step)).data.rows for step in range(7)
+        streaming.arriving(given.clients, step, 7, RngKey(0).at(round=step)).data.rows
+        for step in range(7)
     ]
     for rows, *own in zip(given.rows, *parts, strict=True):
         assert np.array_equal(np.sort(np.concatenate(own)), np.sort(rows))
         assert np.ptp([len(part) for part in own]) <= 1
-    again = arriving(given.clients, 3, 7, RngKey(0).at(round=99)).data.rows
+    again = streaming.arriving(given.clients, 3, 7, RngKey(0).at(round=99)).data.rows
     assert all(map(np.array_equal, again, parts[3]))
     rows = [given.rows[0], given.rows[1][:3]]
     few = replace(given.clients, data=replace(given.clients.data, rows=rows))
     with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
-        arriving(few, 0, 4, RngKey(0))
+        streaming.arriving(few, 0, 4, RngKey(0))
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,8 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.fedavg_variants_and_base_classes import sample_clients
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.rm.methods import adaptive_hyper_parameters as adaptive
 from fedrepro.papers.rm.methods import adaptive_hyper_parameters as methods
-from fedrepro.papers.rm.methods.adaptive_hyper_parameters import (
-    LEAST_PRECISION,
-    MOST_PRECISION,
-    DiscreteGaussian,
-    GridAxis,
-    Search,
-    reward_of,
-)
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.planning.forecast import trained_on
 
@@ -37,34 +30,34 @@ STEP = 1e-4
 
 
 def search(**values):
-    axes = (GridAxis("lrs", LRS), GridAxis("step_counts", STEPS))
-    return Search(**{"axes": axes, "rate": 0.01, "window": 5, "precision": 20.0, **values})
+    axes = (adaptive.GridAxis("lrs", LRS), adaptive.GridAxis("step_counts", STEPS))
+    return adaptive.Search(**{"axes": axes, "rate": 0.01, "window": 5, "precision": 20.0, **values})
 
 
 def gaussian(mean=(0.1, -0.2), precision=(20.0, 50.0)):
-    return DiscreteGaussian(search().points, np.array(mean), np.log(precision))
+    return adaptive.DiscreteGaussian(search().points, np.array(mean), np.log(precision))
 
 
 places = st.floats(-0.5, 0.5)
-precisions = st.floats(LEAST_PRECISION, MOST_PRECISION)
+precisions = st.floats(adaptive.LEAST_PRECISION, adaptive.MOST_PRECISION)
 
 
 def test_an_axis_lies_within_one_half_with_mean_zero():
     geometric = tuple(np.geomspace(5e-4, 0.05, 9))
-    by_value = GridAxis("lrs", geometric, "values").places
+    by_value = adaptive.GridAxis("lrs", geometric, "values").places
     assert by_value[[0, -1]] == pytest.approx([-0.162, 0.5], abs=1e-3)
     for positions in ("positions", "values", "log"):
         if positions != "values":
-            found = GridAxis("lrs", geometric, positions).places
+            found = adaptive.GridAxis("lrs", geometric, positions).places
             assert np.allclose(found, np.linspace(-0.5, 0.5, 9))
-        found = GridAxis("lrs", (0.3, 0.1, 0.7), positions).places
+        found = adaptive.GridAxis("lrs", (0.3, 0.1, 0.7), positions).places
         assert abs(found.mean()) < 1e-15
         assert np.abs(found).max() == 0.5
 
 
 @pytest.mark.parametrize("positions", ["positions", "values", "log"])
 def test_a_place_is_read_back_in_the_values_own_units(positions):
-    axis = GridAxis("lrs", LRS, positions)
+    axis = adaptive.GridAxis("lrs", LRS, positions)
     for value, place in zip(axis.values, axis.places, strict=True):
         assert axis.real(place) == pytest.approx(value)
     middle = axis.real(axis.places[:2].mean())
@@ -89,7 +82,7 @@ def test_scores_are_the_slopes_of_log_probabilities(one, two, first, second, poi
     def at(axis, by):
         moved = np.concatenate([made.mean, made.log_precision])
         moved[axis] += by
-        return DiscreteGaussian(made.points, *np.split(moved, 2)).log_probabilities[point]
+        return adaptive.DiscreteGaussian(made.points, *np.split(moved, 2)).log_probabilities[point]
 
     slopes = [
         (8 * (at(i, STEP) - at(i, -STEP)) - at(i, 2 * STEP) + at(i, -2 * STEP)) / (12 * STEP)
@@ -115,14 +108,17 @@ def test_an_update_takes_each_score_where_it_was_drawn():
 
 @drawn_from(st.lists(st.tuples(st.integers(0, 19), st.floats(-1, 1)), min_size=5, max_size=30))
 def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
-    made = search(rate=30.0, axes=(GridAxis("lrs", LRS, "values"), GridAxis("step_counts", STEPS)))
+    made = search(
+        rate=30.0,
+        axes=(adaptive.GridAxis("lrs", LRS, "values"), adaptive.GridAxis("step_counts", STEPS)),
+    )
     state, low, high = made.start(), made.points.min(0), made.points.max(0)
     for point, reward in rounds:
         state = made.after(state, point, reward)
         assert ((low <= state["mean"]) & (state["mean"] <= high)).all()
         precision = np.exp(state["log_precision"])
-        assert (precision >= LEAST_PRECISION * (1 - 1e-12)).all()
-        assert (precision <= MOST_PRECISION * (1 + 1e-12)).all()
+        assert (precision >= adaptive.LEAST_PRECISION * (1 - 1e-12)).all()
+        assert (precision <= adaptive.MOST_PRECISION * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
     [(2, 1.5, 0.25), (1, 9, -1), (2, np.nan, -1), (2, np.inf, -1), (0, 0, 0), (0, 0.1, -1)],
 )
 def test_a_reward_is_the_share_by_which_the_loss_fell(before, after, reward):
-    assert reward_of(before, after) == reward
+    assert adaptive.reward_of(before, after) == reward
 
 
 NAMES = ("adaptive_fedavg", "adaptive_matching")

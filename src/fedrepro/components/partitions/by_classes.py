@@ -56,9 +56,9 @@ def by_label(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assi
     """Give client j all examples of consecutive classes, from jK/J to (j+1)K/J - 1.
 
     J clients, K classes. Source: GEMS, table 4, in which seven of nine rows are of this form. For
-    the two other rows (HAM, 2 and 5 clients) the printed sets are used: all five clients share
-    classes 5 and 6 evenly. For 2 clients and 10 classes the table prints {0-4} twice, a misprint
-    for {0-4}, {5-9}.
+    data of seven classes, such as HAM10000, with 2 and 5 clients the printed sets are used: all
+    five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the table prints {0-4}
+    twice, a misprint for {0-4}, {5-9}.
     """
     require_examples(examples, clients)
     if clients > examples.classes:

@@ -13,41 +13,31 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.client_assignment_and_skew import (
-    Alpha,
-    Assignment,
-    Clients,
-    MaxRedraws,
-    MinExamples,
-    TrainingLabels,
-    deal_counts,
-    never_full,
-    require_examples,
-)
+from fedrepro.data import client_assignment_and_skew as skew
 
 BLOCK = 1 << 18  # numbers drawn at a time when many draws are needed: a few MB
 
 
 @register("partition", "dirichlet", version=1, title="Dirichlet")
 def dirichlet(
-    examples: TrainingLabels,
+    examples: skew.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
-    alpha: Alpha = 0.2,
-    min_examples: MinExamples = 10,
+    clients: skew.Clients,
+    alpha: skew.Alpha = 0.2,
+    min_examples: skew.MinExamples = 10,
     balance: Annotated[
         bool, Arg("a client with N / clients examples gets none of later classes")
     ] = False,
-    max_redraws: MaxRedraws = 10_000,
-) -> Assignment:
+    max_redraws: skew.MaxRedraws = 10_000,
+) -> skew.Assignment:
     """Split each class k over the J clients by shares p_k ~ Dir_J(alpha).
 
     Draws that leave a client with fewer than `min_examples` are repeated. Source: PFNM, section 4,
     with alpha = 0.2. The paper mentions neither a least number of examples nor balance; the
     authors' code repeats until every client has 10 examples, balances, and has alpha = 0.5.
     """
-    require_examples(examples, clients, min_examples)
+    skew.require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
     streams = rng.stream("partition-gamma"), rng.stream("partition-uniform")
     attempts, most = 0, max(1, BLOCK // (available.size * clients))
@@ -57,10 +47,12 @@ def dirichlet(
         block = _drawn_counts(count, available, clients, alpha, balance, *streams)
         good = np.flatnonzero(block.sum(axis=1).min(axis=1) >= min_examples)
         if good.size:
-            owner = deal_counts(examples, block[good[0]], rng)
-            return Assignment(owner, clients, redraws=attempts + int(good[0]))
+            owner = skew.deal_counts(examples, block[good[0]], rng)
+            return skew.Assignment(owner, clients, redraws=attempts + int(good[0]))
         attempts += len(block)
-    raise never_full("dirichlet", max_redraws + 1, rng, clients, min_examples, len(examples), alpha)
+    raise skew.never_full(
+        "dirichlet", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
+    )
 
 
 def _drawn_counts(
@@ -100,21 +92,21 @@ def _drawn_counts(
 
 @register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
 def dirichlet_clients(
-    examples: TrainingLabels,
+    examples: skew.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
-    alpha: Alpha = 0.1,
-    min_examples: MinExamples = 10,
-    max_redraws: MaxRedraws = 10_000,
-) -> Assignment:
+    clients: skew.Clients,
+    alpha: skew.Alpha = 0.1,
+    min_examples: skew.MinExamples = 10,
+    max_redraws: skew.MaxRedraws = 10_000,
+) -> skew.Assignment:
     """Draw q_i ~ Dir_K(alpha) over classes per client i, who gets q_ik / sum_i q_ik of class k.
 
     K is the number of classes. Partition `dirichlet` draws over clients for each class instead;
     papers call both "Dirichlet alpha". Source: the code of FedFisher, which requires no least
     number of examples. Draws that leave a client with fewer than `min_examples` are repeated.
     """
-    require_examples(examples, clients, min_examples)
+    skew.require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
     gamma, uniform = rng.stream("partition-gamma"), rng.stream("partition-uniform")
     for redraws in range(max_redraws + 1):
@@ -130,20 +122,20 @@ def dirichlet_clients(
         bounds[-1] = available
         counts = np.diff(bounds, axis=0, prepend=0)
         if counts.sum(axis=1).min() >= min_examples:
-            owner = deal_counts(examples, counts.T, rng)
-            return Assignment(owner, clients, redraws=redraws)
-    raise never_full(
+            owner = skew.deal_counts(examples, counts.T, rng)
+            return skew.Assignment(owner, clients, redraws=redraws)
+    raise skew.never_full(
         "dirichlet_clients", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
 
 
 @register("partition", "published_draw", version=1, title="Dirichlet, as published")
 def published_draw(
-    examples: TrainingLabels,
+    examples: skew.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
-    alpha: Alpha = 0.5,
+    clients: skew.Clients,
+    alpha: skew.Alpha = 0.5,
     code: Annotated[
         Literal["niid_bench", "fedfisher"],
         Arg(
@@ -156,9 +148,9 @@ def published_draw(
         int, Arg("seed of trial 0; the next ones follow", least=0, most=2**31)
     ] = 0,
     one_draw: Annotated[bool, Arg("all trials have the partition of trial 0")] = False,
-    min_examples: MinExamples = 10,
-    max_redraws: MaxRedraws = 10_000,
-) -> Assignment:
+    min_examples: skew.MinExamples = 10,
+    max_redraws: skew.MaxRedraws = 10_000,
+) -> skew.Assignment:
     """Partition by Dirichlet shares with the random draws of NIID-Bench's or FedFisher's own code.
 
     Draws come from NumPy's old generator (before 1.17), whose numbers never change. So if the data
@@ -166,21 +158,21 @@ def published_draw(
     the seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client
     with fewer than `min_examples` are repeated.
     """
-    require_examples(examples, clients, min_examples)
+    skew.require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
     generator = np.random.RandomState(seed % 2**32)
     dealt = {"niid_bench": _over_clients, "fedfisher": _over_classes}[code]
     for redraws in range(max_redraws + 1):
         owner = dealt(examples, clients, alpha, generator)
         if owner is not None and np.bincount(owner, minlength=clients).min() >= min_examples:
-            return Assignment(owner, clients, redraws=redraws)
-    raise never_full(
+            return skew.Assignment(owner, clients, redraws=redraws)
+    raise skew.never_full(
         "published_draw", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
 
 
 def _over_clients(
-    examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
+    examples: skew.TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
     """Draw shares of each class over clients; return each example's client int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
@@ -197,7 +189,7 @@ def _over_clients(
 
 
 def _over_classes(
-    examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
+    examples: skew.TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
     """Draw shares of each client over classes; return each example's client int32 (N,)."""
     concentration = np.repeat(alpha, examples.classes)

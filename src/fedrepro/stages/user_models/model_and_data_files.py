@@ -79,7 +79,7 @@ def read_examples(path: Path, shape: Shape, classes: int, labelled: bool = True)
     """Read examples (.csv or .npz) for networks that take inputs of `shape`.
 
     Returns inputs as they are in the file, float32 (N, D), and labels, int64 (N,), indices of the
-    networks' outputs: 0 to `classes` - 1. If not `labelled`, labels may be missing and are ignored.
+    networks' outputs: 0 to `classes` - 1. If not `labelled`, labels are not read, and are 0.
     """
     require_file(path)
     if path.suffix == ".csv":
@@ -96,7 +96,7 @@ def read_examples(path: Path, shape: Shape, classes: int, labelled: bool = True)
         raise FedreproError(f"{path} has examples of shape {found}, and the networks take {due}")
     numbers = [int(name) if WHOLE.fullmatch(name) else -1 for name in data.classes]
     for name, number in zip(data.classes, numbers, strict=True):
-        if labelled and not 0 <= number < classes:
+        if not 0 <= number < classes:
             raise FedreproError(
                 f"{path} has the class {shown(name)}: number classes as the networks' outputs are, "
                 f"from 0 to {classes - 1}"
@@ -117,25 +117,21 @@ def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
             return [files[given.index(name)] for name in wanted]
     if len(models) == 1:
         return files
-    raise FedreproError(
-        "the names of --clients-data do not say which file belongs to which model: name both "
-        "alike, such as client0.npz and client0.pt"
-    )
+    said = "the names of --clients-data do not say which file belongs to which model"
+    raise FedreproError(f"{said}: name both alike, such as client0.npz and client0.pt")
 
 
 def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
     """Read label counts, int64 (clients, classes), from a csv with a header.
 
-    The first column, `client`, names the models' `files`. Each other column is of a class; if there
-    is only one, it counts examples of all classes, and the result is (clients, 1).
+    The first column, `client`, names the models' `files`. Each other column is of a class, by its
+    number or in order; one alone counts examples of all classes: the result is (clients, 1).
     """
     require_file(path)
     head, lines = csv_lines(path)
     if head[0].lower() != CLIENT:
-        raise FedreproError(
-            f"{path} does not say which client a row is of: name the models in a first column "
-            f"'{CLIENT}'"
-        )
+        fix = f"name the models in a first column '{CLIENT}'"
+        raise FedreproError(f"{path} does not say which client a row is of: {fix}")
     rows, found = [[cell.strip() for cell in fields] for _, fields in lines], list[list[str]]()
     for file in files:
         own = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
@@ -146,7 +142,10 @@ def read_counts(path: Path, files: Sequence[Path]) -> np.ndarray:
     if len({len(row) for row in found}) > 1 or not whole:
         said = f"{path} must hold whole numbers of at most 13 digits, as many in each row"
         raise FedreproError(said)
-    return np.array(found, np.int64)
+    table, names = np.array(found, np.int64), head[1:]
+    classes = [str(number) for number in range(table.shape[1])]
+    numbered = sorted(names) == sorted(classes)  # in any order, such as 0, 1, 10, 2
+    return table[:, [names.index(name) for name in classes]] if numbered else table
 
 
 @dataclass(frozen=True)
@@ -248,14 +247,16 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     count = len(files.models)
     if len(set(files.models)) < count:
         raise FedreproError("a file of a model is given twice; give each client's once")
+    if files.labels and files.data:
+        raise FedreproError("--clients-data gives the counts of --labels: leave out --labels")
     every = [*files.models, *([files.start] if files.start else [])]
     read = files.read([read_state(path) for path in every], [*map(str, every)], files.words)
     if files.start and read.widths:
         both = f"{files.start} and the models have {_widths(read.widths)}"
         raise FedreproError(f"{both}, and only networks of one architecture train from one start")
 
-    def examples(path: Path | None, labelled: bool = True) -> Examples | None:
-        return read_examples(path, read.shape, read.classes, labelled) if path else None
+    def examples(path: Path | None) -> Examples | None:
+        return read_examples(path, read.shape, read.classes) if path else None
 
     measured, validation = examples(files.evaluate), examples(files.validation)
     pooled, rows = None, [np.empty(0, np.int64)] * count
@@ -276,8 +277,10 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         known |= {"example_counts": counts.sum(1)} | ({} if whole else {"label_counts": counts})
     if files.start:
         known["start"] = {k: v[-1:] for k, v in read.tensors.items()}
-    given = {"pooled": pooled, "validation": validation, "public": examples(files.public, False)}
-    for name, part in given.items():
+    if files.public:
+        public = read_examples(files.public, read.shape, read.classes, labelled=False)
+        known["public_inputs"] = public.inputs.numpy()
+    for name, part in {"pooled": pooled, "validation": validation}.items():
         if part is not None:
             known[f"{name}_inputs"] = part.inputs.numpy()
             known[f"{name}_labels"] = part.targets.numpy()
