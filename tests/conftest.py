@@ -49,6 +49,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def given() -> Any:
+    """The small problem, one for each module: its clients count what they send."""
+    from problems import problem
+
+    return problem()
+
+
+@pytest.fixture
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1])
+
+
 @pytest.fixture
 def within_a_minute() -> Iterator[None]:
     def late(*_: object) -> None:

@@ -16,15 +16,11 @@ from mirror import MIRROR, needs_mirror
 from fedrepro.cli.main import main
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("in_root")
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import harness  # noqa: E402
 
 ALL = ("training", "matching", "rounds", "planning", "memory", "quick", "checksums")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:

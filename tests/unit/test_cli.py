@@ -19,11 +19,7 @@ from fedrepro.planning.config_files import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-    monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures("in_root")
 
 
 def test_a_pipe_gets_whole_lines():

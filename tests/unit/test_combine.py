@@ -244,11 +244,7 @@ def test_networks_without_biases_are_read_and_written_without():
     without, with_ = own.state_dict(), layers((5, 6), (3, 5), names="02")
     for states, model, sentence in (
         ([with_], "mlp+bias~false+hidden~5", r"that is mlp\+hidden~5, and not 'mlp\+bias~false"),
-        (
-            [without],
-            "mlp+hidden~5",
-            r"without bias, that is mlp\+bias~false\+hidden~5, and",
-        ),
+        ([without], "mlp+hidden~5", r"without bias, that is mlp\+bias~false\+hidden~5, and"),
         ([without, with_], None, r"where state dict 0 has 0 \(5, 6\) without bias"),
     ):
         with pytest.raises(FedreproError, match=sentence):

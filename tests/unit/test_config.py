@@ -58,12 +58,7 @@ def test_bad_config_is_a_sentence(values, sentence):
 
 
 @pytest.mark.parametrize(
-    "read",
-    [
-        load_config,
-        load_claims,
-        lambda path: load_exhibits(path.parent)["mine"],
-    ],
+    "read", [load_config, load_claims, lambda path: load_exhibits(path.parent)["mine"]]
 )
 def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path, read):
     """An exhibit that is given the name of another would be lost."""
@@ -123,8 +118,7 @@ def test_exhibits_as_yaml_say_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad",
-    ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x", f"a: {'9' * 5000}"],
+    "bad", ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x", f"a: {'9' * 5000}"]
 )
 def test_what_is_not_yaml_is_one_line(bad):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):

@@ -27,11 +27,6 @@ LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]
 
 
-@pytest.fixture(scope="module")
-def given():
-    return problem()
-
-
 @pytest.fixture
 def fitting(name):
     """A problem with a model that this method combines."""
@@ -199,10 +194,7 @@ IMPORTS = "from typing import Annotated\nfrom fedrepro.core.spec import Arg\nimp
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            changed(MEDIAN, "label=", "models={'cnn'}, label="),
-            "combines cnn, not 'mlp",
-        ),
+        (changed(MEDIAN, "label=", "models={'cnn'}, label="), "combines cnn, not 'mlp"),
         (changed(NEEDING, "import numpy", IMPORTS), "has no default for 'share'"),
         (PARTITION, "has no method"),
     ],

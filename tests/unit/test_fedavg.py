@@ -22,11 +22,6 @@ from fedrepro.training.federation.clients import Clients
 from fedrepro.training.minibatches_and_augmentation import Task
 
 
-@pytest.fixture(scope="module")
-def given():
-    return problem()
-
-
 def after_a_round(given, name="fedavg", **values):
     """The weights before and after one round, and the clients."""
     made = METHODS[name].fn(**values)

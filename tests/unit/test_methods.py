@@ -17,12 +17,6 @@ from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.numbers.model_evaluation import correct, measure, measure_alone
 from fedrepro.stages.user_models.combine import as_state
 
-
-@pytest.fixture(scope="module")
-def given():
-    return problem()
-
-
 NOTHING = ClientInfo(training=None)
 
 

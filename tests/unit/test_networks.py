@@ -284,11 +284,7 @@ class Weighed(Entropy):
 
 @pytest.mark.parametrize(
     ("name", "terms", "device"),
-    [
-        ("mlp", (Entropy(), Weighed()), "cpu"),
-        ("mlp", (), "cuda"),
-        ("module", (), "cpu"),
-    ],
+    [("mlp", (Entropy(), Weighed()), "cpu"), ("mlp", (), "cuda"), ("module", (), "cpu")],
 )
 def test_what_no_compiled_step_knows_is_differentiated_automatically(name, terms, device):
     assert not chosen(network(name), device, terms)

@@ -189,10 +189,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (f"{MEDIAN}\nimport yaml\n", r"mine\.py: import yaml gives .*, not .*/yaml\.py: rename"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
-        (
-            MEDIAN.replace("label=", "needs={'all'}, label="),
-            r"mine\.py: unknown need 'all' in",
-        ),
+        (MEDIAN.replace("label=", "needs={'all'}, label="), r"mine\.py: unknown need 'all' in"),
         (MEDIAN.replace("label=", "models='x', label="), "median': `models` .*{'x'}"),
         (MEDIAN.replace("label=", "evaluate='x', label="), r"median': `evaluate` .*\('x',\)"),
         (MEDIAN.replace("label=", "grid={'a': 'xy'}, label="), r"`a` takes several, not one"),

@@ -346,7 +346,8 @@ def test_noise_grows_with_the_client_as_inputs_are_held_and_keyed_by_seed_and_tr
         assert not np.array_equal(found, held(noise, inputs, other))
     assert not np.array_equal(found[:900], found[1000:1900])
     letters = replace(data_of(labels), kind="text")
-    with pytest.raises(FedreproError, match="adds noise to numbers, and inputs of small are letters"):
+    told = "adds noise to numbers, and inputs of small are letters"
+    with pytest.raises(FedreproError, match=told):
         build_partition(spec_of("feature_noise", 4), letters, range(1), 0)
     assert held(None, inputs) is inputs
 

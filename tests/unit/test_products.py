@@ -118,8 +118,7 @@ AVX2, AVX512 = "fpu avx avx2 fma", "fpu avx avx2 fma avx512f"
 NAMES = kernel_pinning.BRANCHES
 HERE = Path(__file__).parent
 with_avx2 = pytest.mark.skipif(
-    not kernel_pinning.flags() >= kernel_pinning.NEEDED,
-    reason="not an x86-64 with AVX2",
+    not kernel_pinning.flags() >= kernel_pinning.NEEDED, reason="not an x86-64 with AVX2"
 )
 
 

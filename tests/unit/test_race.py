@@ -29,8 +29,9 @@ def test_the_rungs_are_shares_of_the_declared_rounds_and_who_stops_when():
     assert {settings: halving.whole_runs(settings) for settings in costs} == costs
     numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
     numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
+    at = halving.rungs(80)
     found = halving.successive_halving(
-        6, 80, lambda setting, rung: numbers[setting][halving.rungs(80).index(rung)]
+        6, 80, lambda setting, rung: numbers[setting][at.index(rung)]
     )
     assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
 

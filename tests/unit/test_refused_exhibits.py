@@ -127,10 +127,7 @@ DRAWINGS = [
         ({"methods": TWO, "drawing": {"name": "table", **given}}, told)
         for given, told in (
             ({"rows": ["clients"]}, "'method' takes several values"),
-            (
-                {"rows": ["method", "size"]},
-                "has 'size' in rows or columns; what it has is method",
-            ),
+            ({"rows": ["method", "size"]}, "has 'size' in rows or columns; what it has is method"),
             ({"rows": ["method"], "columns": ["clients", "method"]}, "has 'method' twice"),
             ({"metric": "acc"}, "the metrics are accuracy"),
             ({"metric": "seconds", "split": ""}, "'average' has no rounds"),

@@ -249,8 +249,7 @@ def test_a_client_without_validation_examples_has_no_number(empty):
     data = given.clients.data
     there, found = (
         dataclasses.replace(
-            given.clients,
-            data=dataclasses.replace(data, validation=rows, validation_examples=None),
+            given.clients, data=dataclasses.replace(data, validation=rows, validation_examples=None)
         ).evaluate(given.models.tensors, on="validation")
         for rows in (held, fewer)
     )

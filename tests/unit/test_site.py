@@ -28,11 +28,6 @@ KEY = "rm/table-1"
 pytestmark = pytest.mark.usefixtures("in_root")
 
 
-@pytest.fixture
-def in_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
 def test_a_guide_leads_to_pages_and_to_copies_of_tables():
     shown = {"config/README.md": "config/README.md", "docs/graphs.md": "docs/graphs.md"}
     text = "[keys](../config/README.md#drawings), [graphs](graphs.md)"
@@ -105,7 +100,8 @@ def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     ("call", "given", "told"),
     [
         # of a card the first sentence with a number, and all of it
-        (site_pages.telling, 'It holds 94.9 %. It has <a class="number" href="x">3.5</a> or 2.5. 25 more.',
+        (site_pages.telling,
+         'It holds 94.9 %. It has <a class="number" href="x">3.5</a> or 2.5. 25 more.',
          'It has <a class="number" href="x">3.5</a> or 2.5.'),
         (site_pages.telling, "**All of it.** More", "**All of it.**"),
         # exhibits as papers call them
@@ -130,9 +126,8 @@ def test_a_method_page_has_its_options_and_every_word_of_a_verdict_is_one_thing(
         judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
         assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
     assert "Source: FedAvg" in " ".join(site_pages.about(components("method")["average"]))
-    pages = site_pages.method_pages(
-        read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"])
-    )
+    reports = read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"])
+    pages = site_pages.method_pages(reports)
     assert "geometrically from <code>steps</code>" in pages["fedavg"]
     assert "RM+AH: <a" in pages["adaptive_fedavg"]
     # and no file's name

@@ -21,9 +21,7 @@ def noise(seed: int, scenarios: int = 6, trials: int = TRIALS) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(scenarios, trials))
 
 
-def stand(
-    scores: dict[str, np.ndarray], line: np.ndarray | None = None
-) -> dict[str, ranking.Standing]:
+def stand(scores: dict[str, np.ndarray], line: np.ndarray | None = None):
     return {one.method: one for one in ranking.standings(scores, line)}
 
 
@@ -33,9 +31,8 @@ def test_the_baseline_scores_nothing_the_ceiling_one_and_no_difference_is_sure_b
         assert ranking.scores_of(own, low, high).mean() == pytest.approx(score)
     assert ranking.estimate(np.zeros((3, 2))).chance == 1.0
     assert ranking.estimate(np.full((3, 2), 0.5)).chance == 0.0
-    assert (
-        ranking.estimate(np.array([[1.0]])).high == np.inf
-    )  # one number says nothing of its scatter
+    # one number says nothing of its scatter
+    assert ranking.estimate(np.array([[1.0]])).high == np.inf
     assert ranking.estimate(np.array([[1.0], [1.1], [0.9]])).chance < 0.01  # a single trial
 
 

@@ -87,8 +87,7 @@ def test_a_size_is_had_exactly_or_not_at_all(name, units, given):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
-    [*product(MERGING, (1, 5)), ("whole_clients", 1), ("best_clients", 1)],
+    ("name", "count"), [*product(MERGING, (1, 5)), ("whole_clients", 1), ("best_clients", 1)]
 )
 def test_copies_of_one_network_in_any_order_of_units_are_that_network(name, count, given):
     (first, *_) = networks_of(given.models.tensors)

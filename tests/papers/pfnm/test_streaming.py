@@ -11,7 +11,6 @@ import torch
 from contract import METHODS, call, states
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
-from problems import problem
 from scipy.optimize import linear_sum_assignment
 from test_pfnm import K, logits, network, orders_of, part_of, shaken
 
@@ -217,11 +216,6 @@ def test_a_start_is_part_of_the_global_network_with_fresh_units(widths):
         assert (posterior.layers[layer].members[0, at] > 0).all()
     at = np.flatnonzero(np.isin(whole[1], made[1][:-1]))
     np.testing.assert_array_equal(made[0][:, :-1], whole[0][:, at])
-
-
-@pytest.fixture(scope="module")
-def given():
-    return problem()
 
 
 def test_all_data_of_a_client_arrive_once_in_equal_parts_unless_there_are_too_few(given):

@@ -220,11 +220,6 @@ GRID = {"lrs": (0.005, 0.01), "step_counts": (2, 4)}
 OWN = {"adaptive_matching": GRID, "adaptive_fedavg": GRID}
 
 
-@pytest.fixture(scope="module")
-def given():
-    return problem()
-
-
 def run(name, given, **values):
     made = METHODS[name].fn(**{"rounds": 6, "fraction": 0.5, **OWN.get(name, {}), **values})
     return made, states(made, given.clients, given.info)
