@@ -16,7 +16,7 @@ from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.numbers import leaderboard as boards
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
 from fedrepro.planning.config_files import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Exhibit, Plan, require_frozen
+from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.record.record_entries_and_leaderboards import write_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
@@ -324,7 +324,3 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
     sent = exhibit_file_of(file, {"name": "fedavg", "rounds": 20})
     with pytest.raises(FedreproError, match="compares methods of one exchange"):
         Plan(Config(), {"arena": sent}, "paper").exhibit(min(parts))
-
-
-def tables_of_board(plan: Plan) -> list[Exhibit]:
-    return [plan.exhibit(key) for key in plan.files["arena"].parts("1", "paper")]

@@ -256,15 +256,6 @@ HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"
 NOWHERE = "table-1,case=nobody,FedAvg,accuracy,test,0.9,,,\n"
 
 
-@pytest.fixture
-def own_published(tmp_path, monkeypatch):
-    """The folder of what papers print, and say, as one's own files."""
-    folder = tmp_path / "config/published"
-    folder.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("scale", "file", "content", "told"),
     [
@@ -275,9 +266,12 @@ def own_published(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
-    own_published, scale, file, content, told
+    tmp_path, monkeypatch, scale, file, content, told
 ):
-    (own_published / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    monkeypatch.chdir(tmp_path)
+    Path("config/published").mkdir(parents=True)
+    data = content.encode() if isinstance(content, str) else content
+    Path("config/published", file).write_bytes(data)
     made = Plan(Config(exhibits=["pfnm/figure-2a"]), FILES, scale)
     leave_out_mistaken(made)
     assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]

@@ -27,12 +27,6 @@ LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]
 
 
-@pytest.fixture
-def fitting(name):
-    """A problem with a model that this method combines."""
-    return contract.problem_for(name)
-
-
 @pytest.mark.parametrize("name", contract.METHODS)
 def test_a_method_says_what_it_is(name):
     held.says_what_it_is(contract.METHODS[name])
@@ -44,8 +38,8 @@ def test_a_method_does_with_what_it_declares_changes_nothing_and_repeats_itself(
 
 
 @pytest.mark.parametrize("name", [*contract.FEDERATED, *contract.PEERS])
-def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, fitting):
-    held.goes_on(contract.METHODS[name], fitting)
+def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name):
+    held.goes_on(contract.METHODS[name], contract.problem_for(name))
 
 
 @pytest.mark.parametrize("name", LEARNS)

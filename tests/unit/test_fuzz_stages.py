@@ -30,7 +30,6 @@ from fedrepro.core.registry import components
 from fedrepro.data import archive
 from fedrepro.data.archive import decompress_file, unpack_archive
 
-ROOT = Path(__file__).parents[2]
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
 
 

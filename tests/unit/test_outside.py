@@ -266,9 +266,8 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    snakemake_hooks_and_slurm.export_settings(
-        "", 20.0
-    )  # the environment stays where nothing is configured
+    # the environment stays where nothing is configured
+    snakemake_hooks_and_slurm.export_settings("", 20.0)
     assert component_files.configured_files() == ("mine.py",)
     snakemake_hooks_and_slurm.export_settings("", 20.0, [path, "more.py"])
     # each file once, however it is written

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fedrepro.planning.config_files import Config, load_exhibits
-from fedrepro.planning.plan import Exhibit, Plan
+from fedrepro.planning.plan import Plan
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
-
-
-def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
-    board = plan.files["arena"].boards["2"]
+def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all():
+    plan = Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
+    file = plan.files["arena"]
+    board = file.boards["2"]
     assert (board.each_trial, board.supersedes) == (True, "1")
-    first, second = ([t.name.partition("-")[2] for t in tables(plan, v)] for v in "12")
+    keys = {version: file.parts(version, "paper") for version in "12"}
+    first, second = ([plan.exhibit(key).name.partition("-")[2] for key in keys[v]] for v in "12")
     assert first == second
     counts = {}
-    for point in (point for part in tables(plan, "2") for point in part.points):
+    for point in (point for key in keys["2"] for point in plan.exhibit(key).points):
         assert point.scenario.training.values["epochs"] == 10
         for measure in point.measures:
             counts.setdefault(len(measure.settings), set()).add(measure.label)
@@ -29,10 +25,6 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     assert set(counts) == {1, 2, 8}
     assert counts[2] == {"class-weighted ensemble", "weight matching"}
     assert not counts[1] & counts[8]
-
-
-def tables(plan: Plan, version: str) -> list[Exhibit]:
-    return [plan.exhibit(key) for key in plan.files["arena"].parts(version, "paper")]
 
 
 def test_what_make_draws_has_all_tables_of_a_leaderboard():

@@ -24,8 +24,7 @@ from fedrepro.planning.plan import Exhibit, Plan
 
 @cache
 def plan(scale: str) -> Plan:
-    files = load_exhibits()
-    return Plan(Config(), {"p2p": files["p2p"]}, scale)
+    return Plan(Config(), {"p2p": load_exhibits()["p2p"]}, scale)
 
 
 def of_paper(name: str, scale: str = "tiny") -> Exhibit:

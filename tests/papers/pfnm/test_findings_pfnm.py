@@ -162,13 +162,8 @@ def test_the_best_at_a_size_are_those_that_are_named():
     assert own.query("units > 50")["units"].tolist() == [400]  # no other larger size comes out
 
 
-def verdicts() -> dict[str, str]:
-    rows = pd.read_csv(FOLDER / "claims.csv")
-    return dict(zip(rows["claim"], rows["verdict"], strict=True))
-
-
 def test_verdicts_that_changed_and_undecided_claims_are_those_of_the_table():
-    now = verdicts()
+    now = pd.read_csv(FOLDER / "claims.csv").set_index("claim")["verdict"].to_dict()
     changed = dict(re.findall(r"\| (P\d+) \| (?:refuted|undecided|holds) \| (\w+) \|", FLAT))
     assert [*changed] == ["P6", "P9", "P10", "P11", "P18", "P22", "P23", "P24"]
     asserted = changed | {"P19": "holds", "P20": "refuted", "P21": "refuted", "P9": "undecided"}
@@ -176,5 +171,5 @@ def test_verdicts_that_changed_and_undecided_claims_are_those_of_the_table():
     assert asserted.items() <= now.items()
     assert changed["P9"] == "undecided"
     part = FLAT[FLAT.index("Undecided are") : FLAT.index("; the table has")]
-    ours = {claim for claim, word in verdicts().items() if word == "undecided" and claim[0] == "P"}
+    ours = {claim for claim, word in now.items() if word == "undecided" and claim[0] == "P"}
     assert ours == set(re.findall(r"\bP\d+\b", part))

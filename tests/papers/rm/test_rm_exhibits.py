@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,7 +15,6 @@ from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.planning.config_files import Config
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[3]
 FILES = {"rm": read_files()["rm"]}
 TWO = [{"name": "fedavg", "label": "A", "fraction": 0.5}, {"name": "average", "label": "B"}]
 CASES = {"one": {"label": "one"}, "two": {"label": "two", "parameters": {"rounds": 4, "epochs": 2}}}
