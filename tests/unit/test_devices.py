@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from fedrepro.training.training_settings_and_procedures import Procedure, settin
 HOLD = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 from fedrepro.stages.job_log_results_gpu_lock import claim
 print(claim(sys.argv[2:], Path(sys.argv[1])), flush=True)
 time.sleep(float(60))
@@ -94,6 +96,7 @@ def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, uncl
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: SimpleNamespace(uuid=i))
     current = []
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)

@@ -152,6 +152,9 @@ def test_what_somebody_set_stays_and_nothing_is_pinned_without_the_branches(unpi
     os.environ["OPENBLAS_CORETYPE"] = "Zen"
     assert kernel_pinning.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
+    os.environ |= NAMES | {"OPENBLAS_CORETYPE": "Zen"}  # by a parent on a newer machine
+    assert kernel_pinning.pin(unpinned("fpu avx")) == "portable but for OPENBLAS_CORETYPE=Zen"
+    assert NAMES.keys() & os.environ.keys() == {"OPENBLAS_CORETYPE"}
 
 
 def test_a_library_that_was_loaded_before_is_not_pinned(unpinned, monkeypatch):

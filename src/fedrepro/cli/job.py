@@ -109,7 +109,7 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
             del left[job.out]
 
     for stages in (["prepare"], ["partition"], [TRAIN], STAGES[1:]):
-        with ThreadPoolExecutor(options.at_once) as pool:
+        with ThreadPoolExecutor(max(1, options.at_once)) as pool:
             list(pool.map(one, [job for job in left.values() if job.stage in stages]))
     print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
     return int(bool(left))

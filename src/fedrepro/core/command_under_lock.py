@@ -38,8 +38,9 @@ def take(lockfile: Path) -> int:
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
+        error.filename = str(lockfile)  # for the sentence, where a file system has no locks
         raise
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}".encode())

@@ -31,10 +31,14 @@ _taken = NOT_PINNED
 def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return the mode as text.
 
-    A variable that is set stays; all stay if the file `cpu` lists no AVX2 or a library was loaded.
+    A variable that is set stays, and all if a library was loaded. If the file `cpu` lists no AVX2,
+    none is set, and ours are taken back.
     The mode is 'portable', or 'portable but for NAME=VALUE', or 'not pinned'.
     """
     global _taken  # libraries read their variables once for a process as well
+    if not flags(cpu) >= NEEDED:  # a process on another machine may have set these
+        for name in (name for name, due in BRANCHES.items() if os.environ.get(name) == due):
+            del os.environ[name]
     unset = BRANCHES.keys() - os.environ.keys()
     if flags(cpu) >= NEEDED and not (unset and READERS & sys.modules.keys()):
         os.environ.update((name, BRANCHES[name]) for name in unset)

@@ -155,7 +155,9 @@ def raw_source(path: Path, rows: Sequence[FileRow]) -> dict[str, Any]:
         row, size, digest = _matching(path, rows), path.stat().st_size, _digest(path, "sha256")
     except (OSError, ValueError) as error:
         said = f"raw file {path} of data set '{rows[0].name}' cannot be used ({error})"
-        raise FedreproError(f"{said}; delete it and start again") from error
+        fetch_it = f"get it by: fedrepro data fetch {rows[0].name}"
+        fix = "delete it and start again" if path.exists() else fetch_it
+        raise FedreproError(f"{said}; {fix}") from error
     about = {"bytes": size, "sha256": digest, "file": row.file, "form": row.form}
     return about | {"version": row.version, "urls": [*row.urls], "verified": bool(row.checksum)}
 

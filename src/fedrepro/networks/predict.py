@@ -153,4 +153,5 @@ def gated(network: Network, tensors: Arrays, gate: Arrays, examples: Scaled) -> 
     """Return a gate network's scores (N, K) on the logits of m networks, `tensors` (m, *shape)."""
     import torch
 
-    return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))
+    scores = gated_logits(gate, joint_logits(network, tensors, examples))
+    return torch.from_numpy(scores).to(examples.inputs.device)

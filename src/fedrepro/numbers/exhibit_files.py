@@ -111,10 +111,8 @@ def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[st
             "stand_in": " ".join(filter(None, notes)),
         }
         if entries.setdefault(spec, entry)["sha256"] != source["data"]:
-            raise FedreproError(
-                f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
-                "delete their metrics and start again"
-            )
+            said = f"{exhibit.key}: its runs were computed on different data called {spec.token}"
+            raise FedreproError(f"{said}; delete their metrics and start again")
     return list(entries.values())
 
 

@@ -171,10 +171,8 @@ def board_data(
         for data in part.about["data"] if part.about["scale"] == "paper" else ():
             known = board.data.get(data["token"], data["sha256"])
             if known != data["sha256"]:
-                raise FedreproError(
-                    f"{key} is of other data called {data['token']} than the leaderboard: "
-                    f"{data['sha256']}, not {known}"
-                )
+                said = f"{key} is of other data called {data['token']} than the leaderboard"
+                raise FedreproError(f"{said}: {data['sha256']}, not {known}")
         for scene, by_label in _scenes(part, board.each_trial):
             there = entries.get(scene, {})
             if computed == HERE:
@@ -185,10 +183,8 @@ def board_data(
                             "with; add it to the exhibit"
                         )
             elif double := by_label.keys() & there.keys():
-                raise FedreproError(
-                    f"an entry is called '{min(double)}', as another method of the leaderboard: "
-                    "give it another label"
-                )
+                said = f"an entry is called '{min(double)}', as another method of the leaderboard"
+                raise FedreproError(f"{said}: give it another label")
             elif not there:
                 continue
             entries[scene] = there | by_label

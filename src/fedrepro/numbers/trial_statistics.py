@@ -180,10 +180,8 @@ def over_clients(
     """
     rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:
-        raise FedreproError(
-            f"{where}: {token} has no numbers of single clients, so it has no spread over them; "
-            "leave out spread: clients"
-        )
+        said = f"{where}: {token} has no numbers of single clients, so it has no spread over them"
+        raise FedreproError(f"{said}; leave out spread: clients")
     of_clients = rows.groupby(["metric", "split", "client"])["value"]
     means: Any = of_clients.agg(lambda values: mean(values.tolist())).groupby(level=[0, 1])
     return {(metric, split): sd(own.tolist()) for (metric, split), own in means}

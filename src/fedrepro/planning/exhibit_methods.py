@@ -176,10 +176,8 @@ def _exhibit_method(
     label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
     if isinstance(listed, str):
         if not (grid := dict(item.meta["grid"])):
-            raise FedreproError(
-                f"method '{item.name}' declares no settings for comparisons; leave out "
-                "settings: grid"
-            )
+            said = f"method '{item.name}' declares no settings for comparisons"
+            raise FedreproError(f"{said}; leave out settings: grid")
         # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
         for key, value in entry.parameters.items():
             several = isinstance(value, list | tuple)
@@ -204,10 +202,8 @@ def _exhibit_method(
         sweep = settings.training.changed(other | training).spec("training", sweep=True)
         changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
     if entry.tune is None and PUBLIC_SAMPLE in item.meta["needs"]:
-        raise FedreproError(
-            f"{name} works on the public sample alone: give it one by tune, such as "
-            "tune: {examples: 1000}"
-        )
+        said = f"{name} works on the public sample alone"
+        raise FedreproError(f"{said}: give it one by tune, such as tune: {{examples: 1000}}")
     tune, ways = None, list[Spec | None]([None])
     if entry.tune is not None:
         if spec.method_kind.in_rounds:
@@ -260,15 +256,12 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
             "value (show: [...]), or list settings one by one (settings: [...])"
         )
     if choose is None:
-        raise FedreproError(
-            f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
-            f"(choose: {' or '.join(schedules.SELECTION_RULES)})"
-        )
+        rules = " or ".join(schedules.SELECTION_RULES)
+        said = f"{name} lists several values of {measure.chosen[0]}"
+        raise FedreproError(f"{said}; say how one is chosen (choose: {rules})")
     if choose.over != "end" and not measure.spec.method_kind.in_rounds:
-        raise FedreproError(
-            f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
-            "choose over: end"
-        )
+        said = f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'"
+        raise FedreproError(f"{said}; choose over: end")
     if until is not None and choose.over == "end":
         raise FedreproError(
             f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "

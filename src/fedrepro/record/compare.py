@@ -43,10 +43,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:
-        raise FedreproError(
-            f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing); "
-            f"recorded are {', '.join(known) or 'none'}"
-        )
+        said = f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing)"
+        raise FedreproError(f"{said}; recorded are {', '.join(known) or 'none'}")
     kept = open_recorded(recorded / scale, key, scale)
     same_bytes = mine.read(".csv") == kept.read(".csv")
     rows = _differences(mine.table(".csv"), kept.table(".csv"))

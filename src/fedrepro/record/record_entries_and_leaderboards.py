@@ -53,10 +53,8 @@ def record(
     from fedrepro.numbers.verdicts.claim_verdicts import verdicts
 
     if not (keys := list(keys) or drawn_keys(source, scale)):
-        raise FedreproError(
-            f"{source / scale} holds no exhibit; "
-            f"make them with: snakemake --cores 2 reports/{scale}/index.html"
-        )
+        said = f"{source / scale} holds no exhibit; make them with"
+        raise FedreproError(f"{said}: snakemake --cores 2 reports/{scale}/index.html")
     recorded, folder = Recorded(), target / scale
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
     for key, kept in read.items():

@@ -240,10 +240,8 @@ class NodeEvaluator(Evaluator):
         """Return {"before": nodes' tensors, "after": averaged ones}; raise if any is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
-            raise FedreproError(
-                f"the beliefs of method '{self.method.name}' are {', '.join(sorted(beliefs))}; "
-                f"name them {' and '.join(BELIEFS)}"
-            )
+            said = f"the beliefs of method '{self.method.name}' are {', '.join(sorted(beliefs))}"
+            raise FedreproError(f"{said}; name them {' and '.join(BELIEFS)}")
         for name, tensors in beliefs.items():
             if fault := evaluation.strange(self.clients.network, tensors):
                 raise FedreproError(

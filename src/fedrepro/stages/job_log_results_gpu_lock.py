@@ -80,14 +80,14 @@ def device_of(name: str) -> str:
     import torch
 
     if not torch.cuda.is_available():
-        raise FedreproError(
-            "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
-            "or start without --profile profiles/gpu"
-        )
+        fix = "set device: cpu in config/config.yaml, or start without --profile profiles/gpu"
+        raise FedreproError(f"device is cuda, but PyTorch finds no GPU here; {fix}")
     # full float32, as on the CPU and in the papers, and sums in a fixed order
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
-    gpu = claim(visible(torch.cuda.device_count()))
+    named = enumerate(visible(torch.cuda.device_count()))
+    # SLURM calls the GPU of each job 0
+    gpu = claim([str(getattr(torch.cuda.get_device_properties(i), "uuid", n)) for i, n in named])
     # CUDA graphs are recorded on streams of the current GPU
     torch.cuda.set_device(gpu)
     return f"cuda:{gpu}"

@@ -33,10 +33,8 @@ def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
     """Return the images' shape, channels first; raise FedreproError if examples are not images."""
     shape = images.shape if len(images.shape) == 3 else (1, *images.shape)
     if images.kind != "image" or len(shape) != 3:
-        raise FedreproError(
-            f"features are made of images, not of {images.kind} of shape {images.shape}: "
-            "leave `features` out for this data set"
-        )
+        said = f"features are made of images, not of {images.kind} of shape {images.shape}"
+        raise FedreproError(f"{said}: leave `features` out for this data set")
     return shape[0], shape[1], shape[2]
 
 
@@ -44,6 +42,8 @@ def best_device() -> str:
     """Return "cuda" if there is a GPU, else "cpu", to compute features on."""
     import torch
 
+    torch.backends.cudnn.allow_tf32 = False  # as in `device_of`
+    torch.backends.cudnn.deterministic = True
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

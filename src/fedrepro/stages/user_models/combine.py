@@ -243,10 +243,8 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
     # if there is one file, several names are those of its networks
     named = [words] * len(models) if min(len(words), len(models)) < 2 else [[w] for w in words]
     if len(named) != len(models):
-        raise FedreproError(
-            f"--model names {len(words)} networks for {len(models)} files: name one for all, or "
-            "one for each"
-        )
+        said = f"--model names {len(words)} networks for {len(models)} files"
+        raise FedreproError(f"{said}: name one for all, or one for each")
     examples_for = cache(partial(model_and_data_files.read_examples, files.evaluate))
     for path, own in zip(models, named, strict=True):
         made, local = _model(path, files, own)
