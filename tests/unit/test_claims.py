@@ -141,7 +141,9 @@ ALIKE = clients(**{name: dict.fromkeys((2, 5, 10, 20), 0.9) for name in "AB"})
         (BEATS | {"above": 0}, pair(0.02), "undecided"),
         (BEATS | {"above": 0}, pair(-0.02), "undecided"),
         (BEATS | {"above": 0}, pair(-0.03), "refuted"),
-        *((BEATS | {"above": 0}, pair(lost), "incomplete") for lost in (math.nan, math.inf)),
+        *((BEATS | {"above": 0, "points": points}, pair(lost), word)
+          for lost in (math.nan, math.inf)
+          for points, word in (("every", "incomplete"), ("some", "undecided"))),
         (BEATS | {"at_least": -0.03}, pair(0.0), "holds"),
         (BEATS | {"at_least": -0.03}, pair(-0.06), "refuted"),
         (BEATS | {"at_least": -0.03}, pair(-0.04), "undecided"),

@@ -185,8 +185,9 @@ def test_terms_of_the_loss_are_their_formulas(name, values, terms, extra):
     if correction:
         with pytest.raises(FedreproError, match="a correction of every step needs `reference`"):
             train_and_average(net, examples, tasks, given, start, [1.0] * len(tasks), terms=terms)
-        with pytest.raises(FedreproError, match="use one of the two"):
-            train(net, examples, tasks, given, start, terms=[*terms, Proximal(0.3)], **how)
+        for other in (Proximal(0.3), GaussianPrior()):
+            with pytest.raises(FedreproError, match="use one of the two"):
+                train(net, examples, tasks, given, start, terms=[*terms, other], **how)
 
 
 def over_run(task):

@@ -333,9 +333,11 @@ def test_rounds_that_a_trial_did_not_come_to_are_no_rows():
     tables = {r: pa.Table.from_pandas(f, preserve_index=False) for r, f in left.items()}
     numbers = summarise(made.exhibit("small/x"), tables).numbers
     assert set(numbers["round"].dropna()) == {1, 2}
-    rows = curves("accuracy", "test", {1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.5, 2: math.nan})
-    found = last_series(rows.assign(client=None), 3, 2, "here")["accuracy", "test"]
-    assert found == pytest.approx([0.6, math.nan], nan_ok=True)
+    rows = curves("accuracy", "test", {1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.5, 2: math.nan}, {2: 0.4})
+    own = curves("entropy", "", {1: 1.0, 2: 1.0, 3: 1.0}, {1: 2.0, 2: 2.0}, {2: 3.0})
+    found = last_series(pd.concat([rows, own]).assign(client=None), 3, 3, "here")
+    assert found["accuracy", "test"] == pytest.approx([0.6, math.nan, 0.4], nan_ok=True)
+    assert found["entropy", ""] == pytest.approx([1.0, math.nan, 3.0], nan_ok=True)
 
 
 def test_a_setting_that_is_left_out_does_not_compete_and_all_of_them_stay_left_out():

@@ -119,6 +119,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     return float(max(single, np.mean(moved) - together))
 
 
+@np.errstate(invalid="ignore")  # of targets never reached
 def exact_means(series: Array) -> Array:
     """Return the mean of each column of `series`, (trials, columns); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0], axis=0) / len(series)
@@ -128,6 +129,7 @@ def exact_means(series: Array) -> Array:
 _sum = np.add.reduce  # faster than NumPy's own sum for ten trials
 
 
+@np.errstate(invalid="ignore")
 def half_width(series: Array, confidence: float) -> Array:
     """Return half widths of Student's intervals of columns' means; `series`: (trials, columns)."""
     count = len(series)

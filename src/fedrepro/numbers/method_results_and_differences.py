@@ -212,10 +212,8 @@ def paired_differences(
     for method in (one, other):
         if method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
-    raise FedreproError(
-        f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
-        "both into the methods of an exhibit, and draw it"
-    )
+    said = f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point"
+    raise FedreproError(f"{said}: put both into the methods of an exhibit, and draw it")
 
 
 def _named(table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -137,7 +137,9 @@ def _round_rows(
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
     for done in sorted(set(rows["round"].astype(int).tolist())):
         own = rows[rows["round"] == done]
-        if own["trial"].nunique() < trials:  # a trial diverged, or reached its target, before
+        # a trial may have diverged, or reached its target, before
+        own = own[own.groupby(["metric", "split"])["trial"].transform("nunique") == trials]
+        if own.empty:
             continue
         series = stats.by_metric(own, setting.token, trials, f"{where}, round {done}")
         yield from ({ROUND: done, **row} for row in _number_rows(series, setting))

@@ -107,15 +107,16 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     if FAILED in own["metric"].values:
         return {}
     curves = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
+    lost = set(curves[(curves["metric"] == "accuracy") & curves["value"].isna()]["trial"])
+    most = curves.groupby("trial")["round"].nunique().max() if len(curves) else rounds
+    if most < rounds and not lost:  # a trial alone may have ended early
+        said = f"{where}: a mean over the last {rounds} measured rounds needs {rounds}, and there "
+        raise FedreproError(f"{said}are {most}; measure more often, or lower `last_rounds`")
     series: dict[tuple[str, str], list[float]] = {}
     for place, rows in curves.groupby(["metric", "split", "trial"]):
-        metric, split, trial = map(str, place)
+        (metric, split), trial = map(str, place[:2]), place[2]
         values = rows.sort_values("round")["value"].tolist()[-rounds:]
-        if len(values) < rounds and math.isfinite(values[-1]):  # else it diverged
-            raise FedreproError(
-                f"{where}: a mean over the last {rounds} measured rounds needs {rounds}, and "
-                f"trial {trial} has {len(values)}; measure more often, or lower `last_rounds`"
-            )
+        values = [math.nan, math.nan] if trial in lost else values
         series.setdefault((metric, split), []).append(mean(values))
         if metric == "accuracy":
             series.setdefault((SCATTER, split), []).append(sd(values) or 0.0)

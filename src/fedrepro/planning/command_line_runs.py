@@ -147,7 +147,8 @@ def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
         if METHOD_KINDS[item.meta["kind"]].in_rounds:
             options = {key: getattr(words, key) for key in ROUNDS if key not in entry}
             for key in [key for key in options if key not in item.params]:
-                if options.pop(key) != getattr(RunWords, key):
+                other = options.pop(key) != getattr(RunWords, key)
+                if other and item.params.keys() & ROUNDS:  # else it reads the training's epochs
                     said = f"method '{word}' has no parameter '{key}'"
                     raise FedreproError(f"{said}: give it to others alone, as in fedavg.{key}=…")
             entry |= options

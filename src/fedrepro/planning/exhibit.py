@@ -278,10 +278,8 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
     public_data_of(method)
     if method.method_kind.on_graph:
         if changed.graph is None:
-            raise FedreproError(
-                f"method '{method.name}' works on a graph, and there is none; name one, "
-                "as in graph: {name: ring}, or --graph ring"
-            )
+            said = f"method '{method.name}' works on a graph, and there is none"
+            raise FedreproError(said + "; name one, as in graph: {name: ring}, or --graph ring")
         clients = clients_of(partition)
         # else known with the data only, or drawn in each trial
         if clients is not None and not changed.graph.component.meta.get("random"):

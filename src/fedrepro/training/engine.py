@@ -259,8 +259,8 @@ def _require_one_reference(terms: Terms, reference: Arrays | None) -> None:
         return
     if reference is None:
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
-    kinds = ("matching", "divergence")
-    if any(isinstance(term, Proximal) or compiled_kind(term) in kinds for term in terms):
+    compared = (isinstance(t, Proximal) or compiled_kind(t) == "matching" for t in terms)
+    if any(compared) or any(getattr(t, "sd", 0.0) is None for t in terms):  # a prior as received
         said = "`reference` is what Correction adds, and another loss term compares weights with it"
         raise FedreproError(f"{said}: use one of the two")
 

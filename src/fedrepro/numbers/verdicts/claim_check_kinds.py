@@ -176,7 +176,8 @@ class Form(Bounds):
                     yield f"{key} = {value} of {method} in {exhibit}"
         if not claimed.filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
-        for cell in claimed.filter_cells(cells, self.where):  # diverged, or a target never reached
+        decisive = self.points not in ("some", "most")  # diverged, or a target never reached
+        for cell in claimed.filter_cells(cells, self.where) if decisive else ():
             if not all(map(math.isfinite, cell.trials)):
                 yield f"a finite number of {method} at {claimed.cell_key_text(exhibit, cell.place)}"
 

@@ -265,7 +265,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
     outside = inside if broken == kept else statement.interval(broken)
-    open_ = math.isnan(outside.value) or keeps(check, outside.high, outside.low)
+    open_ = not math.isfinite(outside.value) or keeps(check, outside.high, outside.low)
     word = "undecided" if open_ else "refuted"
     return Finding(statement, outside, word, broken)
 

@@ -155,10 +155,8 @@ def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
 
     def part(client: int, held: int) -> np.ndarray:
         if held < steps:
-            raise FedreproError(
-                f"client {client} has {held} examples, too few for a stream of {steps} steps; "
-                "take fewer steps, or a partition with more min_examples"
-            )
+            said = f"client {client} has {held} examples, too few for a stream of {steps} steps"
+            raise FedreproError(f"{said}; take fewer steps, or a partition with more min_examples")
         stream = rng.at(client=client, round=-1).stream("stream-parts")
         return np.sort(np.array_split(stream.permutation(held), steps)[step])
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from fedrepro.api import NEEDS
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.literature_names_and_setting_tokens import names_of_field
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.paper_files import paper_attribute
@@ -27,6 +28,7 @@ from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.leaderboard import HERE
 from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counting
+from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config_files import load_yaml
 from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
@@ -232,7 +234,16 @@ def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
         for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
     ]
     given = {"reference": docstring("\n\n".join(reference)), "part": _bound(item), "used": used}
-    return page("method.md", up="../", item=item, **given)
+    return page("method.md", up="../", item=item, runs=_runs(item), **given)
+
+
+def _runs(item: Component) -> bool:
+    """Return whether `fedrepro run` takes a method by its name alone."""
+    try:
+        plan_of_words(exhibits_of_words(RunWords([item.name]), "page"))
+    except FedreproError:
+        return False
+    return True
 
 
 def _bound(item: Component) -> bool:

@@ -55,10 +55,8 @@ class GridAxis:
                 "which leaves nothing to adapt; give two or more"
             )
         if len(set(self.given)) < len(self.given):
-            raise FedreproError(
-                f"'{self.name}' is an axis of a grid and lists a value twice: "
-                f"{shown([*self.given])}; take one out"
-            )
+            said = f"'{self.name}' is an axis of a grid and lists a value twice"
+            raise FedreproError(f"{said}: {shown([*self.given])}; take one out")
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -249,6 +247,9 @@ class AdaptiveFedAvg(fedavg.Averaging):
     ] = 20.0
 
     def __post_init__(self) -> None:
+        if self.batchnorm == "local":
+            said = "the server has no BatchNorm layers to measure rewards with"
+            raise FedreproError(f"{said}: let batchnorm be average or recalibrate")
         given = {"lrs": self.lrs, "step_counts": self.step_counts}
         axes = tuple(GridAxis(name, values, self.positions) for name, values in given.items())
         self.search = Search(axes, self.meta_lr, self.window, self.precision)
