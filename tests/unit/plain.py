@@ -123,7 +123,12 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
     lr = settings.lr
     if settings.optimiser == "adam":
         optimiser = torch.optim.Adam(
-            weights.values(), lr=lr, weight_decay=settings.l2, amsgrad=settings.amsgrad
+            weights.values(),
+            lr=lr,
+            weight_decay=settings.l2,
+            amsgrad=settings.amsgrad,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.eps,
         )
     else:
         optimiser = torch.optim.SGD(

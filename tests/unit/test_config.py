@@ -14,15 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mistaken, require_printed
-from fedrepro.planning.config_files import (
-    Config,
-    ExhibitFile,
-    load_config,
-    load_exhibits,
-    merge,
-    table_names,
-    validated,
-)
+from fedrepro.planning import config_files as configs
 from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.stages.figures_claims_and_pages import draw_board as board
 
@@ -32,12 +24,12 @@ ROOT = Path(__file__).parents[2]
 def test_the_repositorys_config_is_valid_the_environment_wins_and_one_exhibit_needs_no_list(
     monkeypatch,
 ):
-    assert load_config(ROOT / "config/config.yaml") == Config()
-    plan = Plan(Config(exhibits="pfnm/figure-2a"), load_exhibits(), "tiny")
+    assert configs.load_config(ROOT / "config/config.yaml") == configs.Config()
+    plan = Plan(configs.Config(exhibits="pfnm/figure-2a"), configs.load_exhibits(), "tiny")
     assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
     for set_there, used in (("", "here"), ("there", "there")):
         monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
-        assert Config(mirror="here").mirror_folder() == used
+        assert configs.Config(mirror="here").mirror_folder() == used
 
 
 @pytest.mark.parametrize(
@@ -54,11 +46,12 @@ def test_the_repositorys_config_is_valid_the_environment_wins_and_one_exhibit_ne
 )
 def test_bad_config_is_a_sentence(values, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        validated(Config, values, "config/config.yaml")
+        configs.validated(configs.Config, values, "config/config.yaml")
 
 
 @pytest.mark.parametrize(
-    "read", [load_config, load_claims, lambda path: load_exhibits(path.parent)["mine"]]
+    "read",
+    [configs.load_config, load_claims, lambda path: configs.load_exhibits(path.parent)["mine"]],
 )
 def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path, read):
     """An exhibit that is given the name of another would be lost."""
@@ -70,16 +63,16 @@ def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path, read):
 def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
     sentence = "is missing; start in a folder that `fedrepro start FOLDER` made"
     with pytest.raises(FedreproError, match=sentence):
-        load_config(tmp_path / "config.yaml")
+        configs.load_config(tmp_path / "config.yaml")
     for text, sentence in (("a: [", "is not valid YAML"), ("text", "must hold keys and values")):
         (tmp_path / "config.yaml").write_text(text)
         with pytest.raises(FedreproError, match=sentence):
-            load_config(tmp_path / "config.yaml")
+            configs.load_config(tmp_path / "config.yaml")
     with pytest.raises(FedreproError, match="no exhibit files"):
-        load_exhibits(tmp_path / "nowhere")
+        configs.load_exhibits(tmp_path / "nowhere")
     (tmp_path / "config.yaml").write_text("paper: p\ntitle: t\nsource: s\nexhibits: {}\n")
     with pytest.raises(FedreproError, match="paper must be 'config', not 'p'"):
-        load_exhibits(tmp_path)["config"]
+        configs.load_exhibits(tmp_path)["config"]
 
 
 def test_mappings_merge_and_a_missing_key_says_where():
@@ -89,8 +82,8 @@ def test_mappings_merge_and_a_missing_key_says_where():
         ({"dataset": {"validation": 6}}, {"dataset": {"name": "mnist", "validation": 6}}),
         ({"sweep": {"a": [2]}, "trials": 3}, {"sweep": {"a": [2]}, "trials": 3}),
     ):
-        assert merge(below, change) == below | whole
-    file = ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
+        assert configs.merge(below, change) == below | whole
+    file = configs.ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
     with pytest.raises(FedreproError, match=r"config/exhibits/p.yaml, f at scale quick: the key"):
         file.settings("f", "quick")
 
@@ -100,7 +93,7 @@ def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
         return {"paper": paper}["exhibits"]
 
     monkeypatch.setattr("fedrepro.planning.config_files.exhibits_of", broken)
-    files = load_exhibits()
+    files = configs.load_exhibits()
     readable = {path.parent.name for path in ROOT.glob("src/fedrepro/papers/*/exhibits.yaml")}
     assert set(files) == readable
     for paper in files.unread:
@@ -109,10 +102,10 @@ def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
 
 
 def test_exhibits_as_yaml_say_the_same(tmp_path):
-    files = load_exhibits()
+    files = configs.load_exhibits()
     for paper, file in files.items():
         (tmp_path / f"{paper}.yaml").write_text(file.as_yaml(), encoding="utf-8")
-    for paper, again in load_exhibits(tmp_path).items():
+    for paper, again in configs.load_exhibits(tmp_path).items():
         assert again.model_dump() == files.pop(paper).model_dump()
     assert not files
 
@@ -154,7 +147,7 @@ __all__ = ["undrawn", "workplace"]
 FILES = read_files()
 
 
-def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:
+def broken(paper: str, name: str, **settings: object) -> dict[str, configs.ExhibitFile]:
     """The repository's files with other settings of one exhibit."""
     file = FILES[paper]
     exhibits = file.exhibits | {name: file.exhibits[name] | settings}
@@ -172,7 +165,7 @@ def test_the_exhibits_of_the_repository_have_none(scale):
 )
 def test_all_others_are_planned_as_before(settings):
     files = broken("pfnm", "figure-3a", **settings)
-    whole, made = plan(), Plan(Config(), files, "tiny")
+    whole, made = plan(), Plan(configs.Config(), files, "tiny")
     assert set(whole.exhibits) - set(made.exhibits) == {"pfnm/figure-3a"} == set(made.broken)
     assert [e.key for e in made.selected] == [e.key for e in whole.selected]
     assert made.metrics_files(made.exhibits["pfnm/figure-2a"]) == whole.metrics_files(
@@ -180,7 +173,7 @@ def test_all_others_are_planned_as_before(settings):
     )
     (sentence,) = made.mistakes
     assert sentence.startswith("pfnm/figure-3a is left out: ")
-    assert table_names(files) == table_names(FILES)
+    assert configs.table_names(files) == configs.table_names(FILES)
 
 
 def test_who_asks_for_it_is_told():
@@ -191,7 +184,7 @@ def test_who_asks_for_it_is_told():
     ):
         files = broken("pfnm", name, drawing="pie")
         with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
-            Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
+            Plan(configs.Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
 
 
 SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
@@ -208,21 +201,21 @@ def unread(tmp_path, monkeypatch):
 
 
 def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys):
-    files = load_exhibits()
+    files = configs.load_exhibits()
     assert set(FILES) - set(files) == {"fedavg"}
     assert set(files.unread) == {"fedavg", "mine"}
-    whole, made = plan(), Plan(Config(), files, "tiny")
+    whole, made = plan(), Plan(configs.Config(), files, "tiny")
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
     assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
-    made = Plan(Config(), files, "paper")
+    made = Plan(configs.Config(), files, "paper")
     require_printed(made, "pfnm")
     require_frozen(made, "arena")
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
     unread.with_name("fedavg.yaml").unlink()
-    files = load_exhibits()
+    files = configs.load_exhibits()
     for wanted in ("all", ["pfnm/figure-2a", "mine/one"]):
         with pytest.raises(FedreproError, match=told):
-            Plan(Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
+            Plan(configs.Config(exhibits=wanted), files, "tiny").selected  # noqa: B018
     with pytest.raises(FedreproError, match=told):
         board("mine/1", "tiny", unread.parent, unread.parent / "1")
     assert main(["record", "mine/one"]) == 2
@@ -234,19 +227,19 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
 def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
     unread.write_text(SMALL)
     with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
-        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+        Plan(configs.Config(), configs.load_exhibits(), "tiny").selected  # noqa: B018
     unread.unlink()
     unread.mkdir()
     with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):
-        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+        Plan(configs.Config(), configs.load_exhibits(), "tiny").selected  # noqa: B018
 
 
 @pytest.mark.usefixtures("workplace")
 def test_printed_values_and_boards_of_others_are_checked_as_before():
-    printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
+    printed = Plan(configs.Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
     require_printed(printed, "fedavg")
     key = FILES["arena"].parts("1", "paper")[0]
-    made = Plan(Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
+    made = Plan(configs.Config(), broken("arena", key.partition("/")[2], drawing="pie"), "paper")
     require_frozen(made, "arena")
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
         made.exhibit(key)
@@ -272,14 +265,14 @@ def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
     Path("config/published").mkdir(parents=True)
     data = content.encode() if isinstance(content, str) else content
     Path("config/published", file).write_bytes(data)
-    made = Plan(Config(exhibits=["pfnm/figure-2a"]), FILES, scale)
+    made = Plan(configs.Config(exhibits=["pfnm/figure-2a"]), FILES, scale)
     leave_out_mistaken(made)
     assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]
     (sentence,) = made.mistakes
     assert sentence.startswith(f"exhibits of fedavg are left out: config/published/{file}")
     assert told in sentence
     assert made.splits == plan(scale).splits  # runs that others share are measured as before
-    asked = Plan(Config(exhibits=["fedavg/table-1"]), FILES, scale)
+    asked = Plan(configs.Config(exhibits=["fedavg/table-1"]), FILES, scale)
     leave_out_mistaken(asked)
     with pytest.raises(FedreproError, match=told):
         asked.selected  # noqa: B018
@@ -288,7 +281,9 @@ def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
 @pytest.mark.usefixtures("workplace")
 def test_a_changed_ground_hides_its_own_leaderboard_alone():
     made = Plan(
-        Config(exhibits=["pfnm/figure-2a"]), broken("arena", "1-perceptron", trials=6), "paper"
+        configs.Config(exhibits=["pfnm/figure-2a"]),
+        broken("arena", "1-perceptron", trials=6),
+        "paper",
     )
     leave_out_mistaken(made)
     assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]

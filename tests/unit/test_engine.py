@@ -46,6 +46,7 @@ OPTIMISERS = {
     "momentum": ("sgd", {"lr": 0.05, "momentum": 0.9, "l2": 0.01}),
     "adam": ("adam", {"amsgrad": False, "l2": 0.01}),
     "amsgrad": ("adam", {"lr": 0.01}),
+    "betas": ("adam", {"lr": 0.01, "beta1": 0.5, "beta2": 0.9, "eps": 0.01}),
 }
 
 
@@ -307,7 +308,7 @@ def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name):
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
-@pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
+@pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad", "betas"])
 @pytest.mark.parametrize("terms", [(), (Entropy(1.3, 0.7),)])
 def test_a_step_is_one_on_the_gradient_of_all_examples(kind, optimiser, terms):
     """As a minibatch of all of them is; terms over examples are summed over pieces."""

@@ -246,14 +246,18 @@ def test_fednova_of_trained_models_is_its_first_round(drift, momentum):
         METHODS["fednova_once"].fn(models, replace(info, training=stopping), rng=RngKey(0))
 
 
-def test_scaffold_begins_as_fedavg_and_keeps_mean_gradients(drift):
-    before, first = after(drift, "scaffold", fraction=1.0)
-    averaged = after(drift, "fedavg", fraction=1.0)[-1]["weights"]
-    trained = alone(drift, before["weights"])
+@pytest.mark.parametrize(("momentum", "server_lr"), [(0.0, 1.0), (0.9, 0.5)])
+def test_scaffold_begins_as_fedavg_and_keeps_mean_gradients(drift, momentum, server_lr):
+    """With momentum, of as many plain steps as move as far."""
+    given = descending(drift, momentum=momentum)
+    before, first = after(given, "scaffold", fraction=1.0, server_lr=server_lr)
+    averaged = after(given, "fedavg", fraction=1.0, server_lr=server_lr)[-1]["weights"]
+    trained = alone(given, before["weights"])
+    lengths = LR * effective_steps(trained.steps, momentum)
     for k, v in first["weights"].items():
         assert np.allclose(v, averaged[k], atol=1e-6)
         moved = before["weights"][k] - trained.tensors[k]
-        own = [way / (count * LR) for way, count in zip(moved, trained.steps, strict=True)]
+        own = [way / length for way, length in zip(moved, lengths, strict=True)]
         kept = [first["kept"][str(j)][k] for j in range(4)]
         assert np.allclose(kept, own, atol=1e-5)
         assert np.allclose(first["control"][k][0], np.mean(own, axis=0), atol=1e-5)
@@ -269,7 +273,9 @@ def test_scaffold_corrects_every_step_and_clients_that_are_not_drawn_keep_nothin
         assert np.allclose(v[0], np.tensordot(shares(drift), y, 1), atol=1e-6)
     for name in ("scaffold", "feddyn"):
         *_, state = after(drift, name, fraction=0.25, rounds=1)
-        assert len(state["kept"]) == 1
+        (own,) = state["kept"].values()  # of one of four, whose mean the server keeps
+        for k, v in state["control" if name == "scaffold" else "h"].items():
+            assert np.allclose(v[0], own[k] / 4, atol=1e-6)
 
 
 def test_feddyn_overshoots_in_its_first_round_and_keeps_what_its_pull_left_over(drift):
@@ -286,6 +292,41 @@ def test_feddyn_overshoots_in_its_first_round_and_keeps_what_its_pull_left_over(
     for k, x in before["weights"].items():
         own = first["kept"][member][k]
         assert np.allclose(own, -0.5 * (mean[k][0] - x[0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fednova", "scaffold", "feddyn"])
+def test_a_client_that_diverges_moves_neither_weights_nor_what_is_kept(drift, name):
+    before, found = after(unwell(drift, drift.rows[1]), name, fraction=1.0)
+    well = [0, 2, 3]
+    trained, share = alone(drift, before["weights"], chosen=well), shares(drift)[well]
+    share, steps = share / share.sum(), trained.steps
+    for k, x in before["weights"].items():
+        way = trained.tensors[k] - x
+        kept = [found["kept"][str(j)][k] for j in well] if "kept" in found else []
+        if name == "feddyn":  # h_j = -alpha (y_j - x)
+            assert np.allclose(found["clients"][k], x - np.mean(kept, 0) / 0.01, atol=1e-4)
+            continue
+        mean = np.tensordot(share, way, 1)
+        if name == "fednova":
+            mean = (share * steps).sum() * np.tensordot(share / steps, way, 1)
+        assert np.allclose(found["weights"][k], x + mean, atol=1e-6)
+    if name == "scaffold":  # what the client kept in a round before stays
+        *_, state = after(drift, name, fraction=1.0)
+        made, ill = METHODS[name].fn(fraction=1.0), unwell(drift, drift.rows[1])
+        clients = asked_by(made, ill.clients)
+        new, _ = made.round(state, clients, drift.info, RngKey(0).at(round=1))
+        for k, v in state["kept"]["1"].items():
+            assert np.array_equal(new["kept"]["1"][k], v)
+
+
+@pytest.mark.parametrize(("name", "models", "more"), [("scaffold", 2, 0), ("fednova", 1, 4)])
+def test_controls_travel_with_models_and_a_number_of_steps_up(drift, name, models, more):
+    made = METHODS[name].fn(rounds=1, fraction=0.5)
+    clients = asked_by(made, drift.clients)
+    state = made.init(clients, drift.info, RngKey(0))
+    sent = made.round(state, clients, drift.info, RngKey(0).at(round=0))[1].traffic
+    size = 4 * sum(value.size for value in state["weights"].values())
+    assert (sent.bytes_up, sent.bytes_down) == (2 * (models * size + more), 2 * models * size)
 
 
 def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift):

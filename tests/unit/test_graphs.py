@@ -15,15 +15,7 @@ from fedrepro.core import registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.training.mixing_matrices import (
-    COLUMNS,
-    checked_weights,
-    mixed,
-    mixing_sum,
-    second_modulus,
-    stationary,
-    weights_of,
-)
+from fedrepro.training import mixing_matrices as mixing
 
 GRAPHS = components("graph")
 SHAPES = [name for name in GRAPHS if "weights" in GRAPHS[name].params]
@@ -40,14 +32,14 @@ PAPER = {
 
 
 def made(token: str, clients: int, trial: int = 0) -> np.ndarray:
-    return weights_of(parse_token("graph", token), clients, RngKey(0, trial))
+    return mixing.weights_of(parse_token("graph", token), clients, RngKey(0, trial))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
     spec = GRAPHS[name].spec(GIVEN.get(name, {}))
     for clients in SIZES.get(name, [1, 2, 3, 5, 8, 16, 30]):
-        weights, again = (weights_of(spec, clients, RngKey(0)) for _ in "ab")
+        weights, again = (mixing.weights_of(spec, clients, RngKey(0)) for _ in "ab")
         assert (weights.shape, weights.dtype) == ((clients, clients), np.float64)
         assert (weights >= 0).all()
         assert np.allclose(weights.sum(1), 1, atol=1e-15)
@@ -64,11 +56,11 @@ def test_metropolis_weights_count_all_nodes_alike_and_uniform_ones_by_how_many_t
     """In the long run."""
     for weights in (made(name, clients) for clients in (2, 9, 16)):
         assert np.allclose(weights, weights.T)
-        assert np.allclose(stationary(weights), 1 / len(weights))
+        assert np.allclose(mixing.stationary(weights), 1 / len(weights))
     weights = made(f"{name}+weights~uniform", 12)
     heard = (weights > 0).sum(1)
     assert np.allclose(weights[weights > 0], (1 / heard).repeat(heard))
-    assert np.allclose(stationary(weights), heard / heard.sum())
+    assert np.allclose(mixing.stationary(weights), heard / heard.sum())
 
 
 @pytest.mark.parametrize("rows", PAPER)
@@ -76,26 +68,28 @@ def test_the_papers_matrices_have_the_values_of_the_spec(rows):
     """Second moduli by hand, and S_W 0.73, 1.00 and 0.37."""
     limit, modulus, total = PAPER[rows]
     weights = made(f"matrix+rows~{rows}", 2)
-    assert np.allclose(stationary(weights), limit, atol=1e-15)
-    assert second_modulus(weights) == pytest.approx(modulus, abs=1e-12)
-    assert mixing_sum(weights) == pytest.approx(total, rel=1e-9)
+    assert np.allclose(mixing.stationary(weights), limit, atol=1e-15)
+    assert mixing.second_modulus(weights) == pytest.approx(modulus, abs=1e-12)
+    assert mixing.mixing_sum(weights) == pytest.approx(total, rel=1e-9)
 
 
 def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
     """The modulus of a ring is 1/3 + 2/3 cos(2 pi / N)."""
     weights = made("complete", 16)
     assert np.allclose(weights, 1 / 16)
-    assert max(second_modulus(weights), mixing_sum(weights)) < 1e-12
+    assert max(mixing.second_modulus(weights), mixing.mixing_sum(weights)) < 1e-12
     weights = made("ring", 64)
-    assert second_modulus(weights) == pytest.approx((1 + 2 * np.cos(2 * np.pi / 64)) / 3, rel=1e-12)
-    assert np.allclose(stationary(weights), 1 / 64, atol=1e-13)
-    ratio = mixing_sum(made("ring", 80)) / mixing_sum(made("ring", 40))
+    assert mixing.second_modulus(weights) == pytest.approx(
+        (1 + 2 * np.cos(2 * np.pi / 64)) / 3, rel=1e-12
+    )
+    assert np.allclose(mixing.stationary(weights), 1 / 64, atol=1e-13)
+    ratio = mixing.mixing_sum(made("ring", 80)) / mixing.mixing_sum(made("ring", 40))
     assert ratio == pytest.approx(4, rel=1e-2)
     # N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below.
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
-    assert mixing_sum(weights) == pytest.approx(153, abs=0.5)
-    assert second_modulus(weights) == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
+    assert mixing.mixing_sum(weights) == pytest.approx(153, abs=0.5)
+    assert mixing.second_modulus(weights) == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
 
 
 def test_shapes_are_those_of_their_names():
@@ -126,30 +120,32 @@ def test_checks_agree_with_networkx_and_the_mixing_sum_is_what_powers_add_up_to(
     connected = nx.is_strongly_connected(graph)
     if not (connected and nx.is_aperiodic(graph)):
         with pytest.raises(FedreproError, match="periodic" if connected else "not strongly"):
-            checked_weights(weights, "W", len(weights))
+            mixing.checked_weights(weights, "W", len(weights))
         return
-    found = checked_weights(weights, "W", len(weights))
-    limit = stationary(found)
+    found = mixing.checked_weights(weights, "W", len(weights))
+    limit = mixing.stationary(found)
     assert np.allclose(limit @ found, limit)
     assert (limit > -1e-12).all()
-    assert second_modulus(found) < 1
+    assert mixing.second_modulus(found) < 1
     assert np.allclose(np.linalg.matrix_power(found, 4096), limit, atol=1e-6)
-    if second_modulus(found) < 0.98:
+    if mixing.second_modulus(found) < 0.98:
         power, total = found, np.abs(found - limit).sum(1)
         for _ in range(2000):
             power = power @ found
             total += np.abs(power - limit).sum(1)
-        assert mixing_sum(found) == pytest.approx(total.max(), rel=1e-6, abs=1e-9)
+        assert mixing.mixing_sum(found) == pytest.approx(total.max(), rel=1e-6, abs=1e-9)
 
 
 def test_sums_over_neighbours_are_those_of_the_matrix():
-    values = np.random.default_rng(0).standard_normal((4, 3, COLUMNS // 2 + 1)).astype(np.float32)
+    values = (
+        np.random.default_rng(0).standard_normal((4, 3, mixing.COLUMNS // 2 + 1)).astype(np.float32)
+    )
     weights = made("file+csv~one-way", 4)
-    found = mixed(weights, values)
+    found = mixing.mixed(weights, values)
     assert found.dtype == np.float32
     assert np.allclose(found, np.einsum("ij,jab->iab", weights, values.astype(float)), atol=1e-6)
     same = np.broadcast_to(values[:1], values.shape)
-    assert np.array_equal(mixed(weights, same), same)
+    assert np.array_equal(mixing.mixed(weights, same), same)
 
 
 @pytest.mark.parametrize(
@@ -218,10 +214,10 @@ def test_every_graph_is_on_the_page_with_drawings():
 
 @pytest.mark.parametrize(("token", "edges", "modulus", "total"), ROWS)
 def test_numbers_of_the_page_are_those_of_the_graphs(token, edges, modulus, total):
-    weights = weights_of(parse_token("graph", token), 16, RngKey(0))
+    weights = mixing.weights_of(parse_token("graph", token), 16, RngKey(0))
     assert int((weights > 0).sum()) - 16 == int(edges)
-    assert second_modulus(weights) == pytest.approx(float(modulus), abs=5e-5)
-    assert mixing_sum(weights) == pytest.approx(float(total), rel=5e-4, abs=1e-9)
+    assert mixing.second_modulus(weights) == pytest.approx(float(modulus), abs=5e-5)
+    assert mixing.mixing_sum(weights) == pytest.approx(float(total), rel=5e-4, abs=1e-9)
 
 
 def test_the_graph_that_the_page_adds_works():
@@ -229,7 +225,7 @@ def test_the_graph_that_the_page_adds_works():
     components("graph")
     try:
         exec(code, {"__name__": __name__})
-        weights = weights_of(parse_token("graph", "wheel"), 6, RngKey(0))
+        weights = mixing.weights_of(parse_token("graph", "wheel"), 6, RngKey(0))
     finally:
         del registry._found["graph"]["wheel"]
     assert np.allclose(weights.sum(1), 1)

@@ -12,20 +12,11 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from problems import CLASSES, FEATURES, problem, problem_on
 
-from fedrepro.api import BUDGET, method
+from fedrepro.api import BUDGET, Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods._merging import (
-    applied_of,
-    conjugate_gradients,
-    expectation_mean,
-    fisher_descent,
-    fisher_mean,
-    mean_of,
-    plain_descent,
-    regression_mean,
-)
+from fedrepro.methods import _merging as merging
 from fedrepro.methods.distillation import BETAS, _Generator, _mean_logits, adam, divergence
 from fedrepro.methods.fens import GateServer, class_weights, gradients
 from fedrepro.methods.task_vectors import ties_merge
@@ -40,10 +31,10 @@ SEEDS = st.integers(0, 10_000)
 
 def kronecker_mean(weights, inputs, errors, share, steps=1000, tolerance=1e-10):
     """The equation of the module, solved from the average; also the share of its residual left."""
-    start, applied = mean_of(weights, share), applied_of(inputs, errors, share)
+    start, applied = merging.mean_of(weights, share), merging.applied_of(inputs, errors, share)
     each = zip(share, inputs.astype(float), weights, errors.astype(float), strict=True)
     residual = np.sum([p * (a @ (w - start) @ g) for p, a, w, g in each], axis=0)
-    return conjugate_gradients(applied, start, residual, steps, tolerance)
+    return merging.conjugate_gradients(applied, start, residual, steps, tolerance)
 
 
 def spd(rng, n):
@@ -83,12 +74,12 @@ def test_conjugate_gradients_solve_the_whole_system(seed):
 def test_special_factors_give_averages_that_are_known(seed):
     """Equal ones the plain one, unit errors RegMean, diagonal ones that weighted by Fisher's."""
     weights, inputs, errors, share = drawn(seed)
-    average, alike = mean_of(weights, share), same(inputs[0])
+    average, alike = merging.mean_of(weights, share), same(inputs[0])
     found, _ = kronecker_mean(weights, alike, same(errors[0]), share)
     assert np.allclose(found, average, atol=1e-8)
-    assert np.allclose(regression_mean(weights, alike, share), average, atol=1e-8)
+    assert np.allclose(merging.regression_mean(weights, alike, share), average, atol=1e-8)
     found, _ = kronecker_mean(weights, inputs, same(np.eye(OUT)), share)
-    assert np.allclose(found, regression_mean(weights, inputs, share), atol=1e-6)
+    assert np.allclose(found, merging.regression_mean(weights, inputs, share), atol=1e-6)
     a, g = (np.stack([np.diag(np.diag(one)) for one in each]) for each in (inputs, errors))
     fisher = np.stack([np.outer(np.diag(x), np.diag(y)) for x, y in zip(a, g, strict=True)])
     whole = share[:, None, None] * fisher
@@ -101,9 +92,9 @@ def test_with_one_factor_alike_the_expectation_is_exact_and_descent_stays_there(
     weights, inputs, errors, share = drawn(seed)
     for a, g in ((same(inputs[0]), errors), (inputs, same(errors[0]))):
         pull = sum(p * x @ w @ y for p, x, w, y in zip(share, a, weights, g, strict=True))
-        found = expectation_mean(a, g, pull, share)
+        found = merging.expectation_mean(a, g, pull, share)
         assert np.allclose(found, exact(weights, a, g, share), atol=1e-6)
-        stays = plain_descent(applied_of(a, g, share), found, pull, 3)
+        stays = merging.plain_descent(merging.applied_of(a, g, share), found, pull, 3)
         assert np.allclose(stays, found, atol=1e-6)
 
 
@@ -111,15 +102,17 @@ def test_with_one_factor_alike_the_expectation_is_exact_and_descent_stays_there(
 def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
     weights, inputs, errors, share = drawn(seed)
     inputs = inputs / 20  # so that steps lead down
-    applied = applied_of(inputs, errors, share)
+    applied = merging.applied_of(inputs, errors, share)
     pull = sum(p * a @ w @ g for p, a, w, g in zip(share, inputs, weights, errors, strict=True))
-    start = expectation_mean(inputs, errors, pull, share)
+    start = merging.expectation_mean(inputs, errors, pull, share)
     x = start.copy()
     for _ in range(steps):
         x -= 2 / x.size * applied(applied(x) - pull)
-    found = plain_descent(applied, start, pull, steps)
+    found = merging.plain_descent(applied, start, pull, steps)
     assert np.allclose(found, x, rtol=1e-6, atol=1e-7)
-    assert not np.isfinite(plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)).any()
+    assert not np.isfinite(
+        merging.plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)
+    ).any()
 
 
 @hypothesis_given(SEEDS)
@@ -130,7 +123,7 @@ def test_regmean_of_least_squares_solutions_is_the_pooled_one(seed):
     each = [np.linalg.lstsq(*pair, rcond=None)[0] for pair in zip(x, y, strict=True)]
     pooled = np.linalg.lstsq(np.vstack(x), np.vstack(y), rcond=None)[0]
     moments = np.stack([own.T @ own / len(own) for own in x])
-    found = regression_mean(np.stack(each), moments, np.array([0.3, 0.5, 0.2]))
+    found = merging.regression_mean(np.stack(each), moments, np.array([0.3, 0.5, 0.2]))
     assert np.allclose(found, pooled, atol=1e-8)
 
 
@@ -140,23 +133,25 @@ def test_what_no_client_has_an_opinion_on_stays_at_the_average():
     inputs[:, 2], inputs[:, :, 2] = 0, 0
     errors[:, 1], errors[:, :, 1] = 0, 0
     found, left = kronecker_mean(weights, inputs, errors, share)
-    average = mean_of(weights, share)
+    average = merging.mean_of(weights, share)
     assert left < 1e-9
     assert np.allclose(found[2], average[2])
     assert np.allclose(found[:, 1], average[:, 1])
-    assert np.allclose(regression_mean(weights, inputs, share)[2], average[2])
+    assert np.allclose(merging.regression_mean(weights, inputs, share)[2], average[2])
 
 
 def test_a_weight_that_one_client_alone_knows_is_its_own_and_a_flat_one_stays():
     weights = np.array([[1.0, 2.0], [5.0, -4.0]])
-    found = fisher_mean(weights, np.array([[3.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]))
+    found = merging.fisher_mean(weights, np.array([[3.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]))
     assert found.tolist() == [1.0, -1.0]
     # Curved ones are at the minimiser after 2000 steps, one of 1e-8 is not.
     fisher = np.array([[1e-8, 1, 0.5], [3e-8, 0.2, 2]])
     weights, share = np.array([[1.0] * 3, [-1.0] * 3]), np.array([0.5, 0.5])
-    curve, pull = mean_of(fisher, share), mean_of(fisher * weights, share)
-    found = fisher_descent(lambda w: curve * w - pull, mean_of(weights, share), 2000, 0.01, False)
-    exact = fisher_mean(weights, fisher, share)
+    curve, pull = merging.mean_of(fisher, share), merging.mean_of(fisher * weights, share)
+    found = merging.fisher_descent(
+        lambda w: curve * w - pull, merging.mean_of(weights, share), 2000, 0.01, False
+    )
+    exact = merging.fisher_mean(weights, fisher, share)
     assert abs(found[0]) < 1e-3
     assert abs(exact[0]) > 0.4
     assert np.abs(found[1:] - exact[1:]).max() < 0.02
@@ -271,6 +266,32 @@ def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given)
     assert np.allclose(found, expected, atol=1e-4)
 
 
+def test_fisher_merge_by_examples_and_fedfisher_by_its_published_descent(given):
+    """Elementwise; and step by step, as the authors' code goes."""
+    from fedrepro.training.federation import fisher_and_input_moments as asked
+
+    share = given.info.example_counts / given.info.example_counts.sum()
+    weights = given.models.tensors["weight0"].astype(float)
+    fisher = np.stack([a["weight0"] for a in given.clients.query(asked.diagonal_fisher)])
+    found = call("fisher_merge", given, normalise=False, floor=0.0, clients_by="examples")
+    parts = share[:, None, None] * fisher
+    expected = (parts * weights).sum(0) / parts.sum(0)
+    assert np.allclose(found.tensors["weight0"][0], expected, atol=1e-4)
+    answers = given.clients.query(asked.kronecker_factors)
+    a, g = (np.stack([one[k] for one in answers]) for k in ("weight0", asked.errors_of("weight0")))
+    each = np.concatenate([weights, given.models.tensors["bias0"][:, None]], axis=1)
+    applied = merging.applied_of(a, g, share)
+    w, m, s = merging.mean_of(each, share), 0, 0
+    pull = sum(p * x @ own @ y for p, x, own, y in zip(share, a, each, g, strict=True))
+    for _ in range(5):
+        v = applied(w) - pull
+        m, s = v + 0.9 * m, v * v + 0.99 * s
+        w = w - 0.01 * m / np.sqrt(s + 0.01)
+    found = call("fedfisher_kfac", given, solver="published", steps=5)
+    assert np.allclose(found.tensors["weight0"][0], w[:-1], atol=1e-6)
+    assert np.allclose(found.tensors["bias0"][0], w[-1], atol=1e-6)
+
+
 def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_once(given):
     plus, plain = call("regmean_plus", given), call("regmean", given)
     assert np.allclose(plus.tensors["weight0"], plain.tensors["weight0"], atol=1e-5)
@@ -291,6 +312,9 @@ def test_task_arithmetic_and_the_best_client_at_what_is_known(given):
     plain = call("average", given, weighted=False).tensors
     assert close(call("task_arithmetic", given).tensors, plain, 1e-5)
     assert close(call("task_arithmetic", given, scale=1e-9).tensors, given.info.start, 1e-6)
+    one, two = (call("ties", given, scale=scale).tensors for scale in (1.0, 2.0))
+    doubled = {k: 2 * v - given.info.start[k] for k, v in one.items()}
+    assert close(two, doubled, 1e-5)
     made = call("best_client", given)
     each = [correct(model, as_split(given)).mean() for model in call("local", given)]
     found = correct(made, as_split(given)).mean()
@@ -305,6 +329,8 @@ def test_a_gate_learns_what_even_weights_do_not_know_and_untrained_is_the_mean_o
     even = correct(call("uniform_ensemble", given), as_split(given)).mean()
     assert gated > even
     made = call("fens", given, gate="class_weights", rounds=1, rate=1e-12)
+    models, gate = 4 * given.models.numbers, 4 * 4 * sum(v.size for v in made.gate.values())
+    assert made.traffic == Traffic(8, 8, models + gate, 4 * models + gate)
     weights = made.gate["weight0"]
     assert np.allclose(weights.sum(axis=0), 1, atol=1e-6)
     assert np.allclose(weights[weights != 0], 0.25, atol=1e-6)

@@ -20,15 +20,9 @@ from synthetic import plan
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
+from fedrepro.planning import scenarios_runs_and_jobs as job_values
 from fedrepro.planning.config_files import Config, ExhibitFile, Granularity
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.scenarios_runs_and_jobs import (
-    block_name,
-    cut,
-    folders_of,
-    log_path,
-    read_job,
-)
 
 ROOT = Path(__file__).parents[2]
 FILES = read_files()
@@ -94,7 +88,7 @@ def models_of(found, trials):
         path
         for run, count in trials.items()
         for block in found.blocks(count)
-        for path in folders_of(found.local(run.scenario, block))
+        for path in job_values.folders_of(found.local(run.scenario, block))
     }
 
 
@@ -216,11 +210,13 @@ def test_a_mistake_in_an_exhibit_is_a_sentence_that_says_where(change, sentence)
 
 @given(st.integers(1, 200), st.integers(1, 50))
 def test_blocks_cover_everything_once(count, size):
-    found = cut(range(count), size)
+    found = job_values.cut(range(count), size)
     assert [i for block in found for i in block] == list(range(count))
     assert all(len(block) <= size for block in found)
-    pieces = f"x{block_name('trials', range(count))}:{size}"
-    assert folders_of(pieces) == ["x" + block_name("trials", block) for block in found]
+    pieces = f"x{job_values.block_name('trials', range(count))}:{size}"
+    assert job_values.folders_of(pieces) == [
+        "x" + job_values.block_name("trials", block) for block in found
+    ]
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
@@ -267,7 +263,7 @@ def test_the_json_of_every_job_is_read_as_the_job_which_comes_behind_those_that_
             seen.add(job.out)
             jobs[job.out] = job
     for out, job in jobs.items():
-        again = read_job(json.loads(job.text))
+        again = job_values.read_job(json.loads(job.text))
         assert (again, again.text, again.digest, again.out) == (job, job.text, job.digest, out)
     assert {job.stage for job in jobs.values()} == {
         "prepare", "partition", "train", "aggregate", "federate", "peer", "simulate",
@@ -332,20 +328,22 @@ def test_a_changed_file_version_or_parameter_is_another_digest():
 def test_local_models_are_named_in_a_word(each):
     run = next(run for run in plan("paper").splits if run.scenario and run.stage == "aggregate")
     jobs = empty("paper", each)
-    files = map(Path, folders_of(jobs.local(run.scenario, FIRST)))
+    files = map(Path, job_values.folders_of(jobs.local(run.scenario, FIRST)))
     pieces = [jobs.job(str(file.parent)).clients for file in files]
     assert [j for piece in pieces for j in piece] == list(range(run.scenario.clients))
     assert {len(piece) for piece in pieces[:-1]} <= {each}
 
 
 def test_pieces_of_trials_are_told_apart_and_a_process_of_one_job_finds_it():
-    found = folders_of("x-trials-0-3:2-clients-0-2:2")
+    found = job_values.folders_of("x-trials-0-3:2-clients-0-2:2")
     assert found == [
         "x-trials-0-1-clients-0-1", "x-trials-0-1-clients-2",
         "x-trials-2-3-clients-0-1", "x-trials-2-3-clients-2",
     ]  # fmt: skip
-    assert folders_of("results/tiny/train/x-trials-0-1") == ["results/tiny/train/x-trials-0-1"]
-    assert log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
+    assert job_values.folders_of("results/tiny/train/x-trials-0-1") == [
+        "results/tiny/train/x-trials-0-1"
+    ]
+    assert job_values.log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
     # As on a cluster, where it is the first that the plan is asked for.
     found = plan("tiny", granularity=Granularity(clients_per_job=1))
     job = plan("tiny").jobs_of(plan("tiny").exhibit("pfnm/figure-2a"))[-1]
@@ -374,7 +372,7 @@ JOB = {
 )
 def test_what_a_job_cannot_say_is_one_sentence(change, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        read_job(JOB | change)
+        job_values.read_job(JOB | change)
 
 
 def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):

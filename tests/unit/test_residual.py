@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,17 @@ from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, model_in, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.methods._merging import expectation_mean
+from fedrepro.methods.fedavg_variants_and_base_classes import sample_clients
 from fedrepro.methods.matching.network_arrays_and_tracing import units_of
+from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate_and_peer import GlobalEvaluator
 from fedrepro.training.engine import train, train_and_average
-from fedrepro.training.federation.norm_statistics import running_statistics
+from fedrepro.training.federation import norm_statistics
+from fedrepro.training.federation.fisher_and_input_moments import errors_of, kronecker_factors
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order
 from fedrepro.training.stored_and_generated_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
@@ -139,6 +144,21 @@ def test_what_different_clients_make_predicts_and_averages_statistics(given, nam
         assert np.allclose(made.tensors["norm.running_var"][0], mean, atol=1e-6)
 
 
+def test_convolutions_are_averaged_or_their_factors_scaled_as_in_published_code(given):
+    (stem, *_) = [layer for layer in layer_matrices(NETWORK) if layer.kernel]
+    weights = stem.of(given.models.tensors)
+    made = merged(given, "regmean", convolutions="average")
+    assert np.allclose(stem.of(made.tensors)[0], weights.mean(0), atol=1e-6)
+    made = merged(given, "fedlpa", solver="expectation", damping=0.01)
+    answers = given.clients.query(partial(kronecker_factors, labels="data"))
+    a, g = (np.stack([one[k] for one in answers]) for k in (stem.key, errors_of(stem.key)))
+    a = a / stem.places + 0.1 * np.eye(a.shape[-1])
+    g = g * stem.places + 0.1 * np.eye(g.shape[-1])
+    share = np.full(CLIENTS, 1 / CLIENTS)
+    wanted = expectation_mean(a, g, np.mean(a @ weights @ g, axis=0), share)
+    assert np.allclose(stem.of(made.tensors)[0], wanted, atol=1e-5)
+
+
 def between(layer, kind=nn.Sequential):
     return kind(nn.Conv2d(1, 4, 3), layer, nn.Flatten(), nn.Linear(4 * 36, CLASSES))
 
@@ -185,8 +205,23 @@ def test_statistics_are_measured_again_on_the_data_that_there_are(given):
         worked_by("average", given, "recalibrate", clients=None)
     own = {"clients": None, "public_inputs": given.inputs}
     made = worked_by("average", given, "recalibrate", **own).made
-    wanted = running_statistics(NETWORK, one, Examples(x, x))
+    wanted = norm_statistics.running_statistics(NETWORK, one, Examples(x, x))
     assert np.allclose(made.tensors["norm.running_var"][0], wanted["norm.running_var"])
+
+
+def test_statistics_of_unequal_clients_count_by_their_examples():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    answers = [
+        {"n.running_mean": part.mean(0), "n.running_var": part.var(0), "examples": [[len(part)]]}
+        for part in (x[:10], x[10:])
+    ]
+    answers = [{k: np.ravel(v) for k, v in one.items()} for one in answers]
+    found = norm_statistics.pooled_statistics(answers)
+    assert np.allclose(found["n.running_mean"][0], x.mean(0), atol=1e-6)
+    assert np.allclose(found["n.running_var"][0], x.var(0), atol=1e-6)
+    held = {k: np.stack([np.full(s, 1.0), np.full(s, 5.0)]) for k, s in NETWORK.shapes.items()}
+    for name, value in norm_statistics.mean_buffers(NETWORK, held, np.array([0.25, 0.75])).items():
+        assert (value == (5 if name in NETWORK.counts else 4)).all()
 
 
 def test_batch_norm_alone_is_measured_again_where_it_can_be():
@@ -197,7 +232,7 @@ def test_batch_norm_alone_is_measured_again_where_it_can_be():
         network = network_of(model_of(lambda *_: nn.Sequential(*layers, head)), SHAPE, CLASSES)
         held = {name: torch.full_like(value, 0.5) for name, value in network.tensors.items()}
         x = torch.rand(count, 64)
-        return x.mean(), running_statistics(network, held, Examples(x, x))
+        return x.mean(), norm_statistics.running_statistics(network, held, Examples(x, x))
 
     mean, found = measured(20, *norms, flat)
     assert found["0.running_mean"] == pytest.approx(float(mean))
@@ -245,7 +280,8 @@ def test_rounds_have_the_rules(given, name, rule):
     if rule == "local":
         network = clients.network
         sent = [s for name, s in network.shapes.items() if name not in network.norms]
-        assert report.traffic.bytes_up == 2 * 4 * sum(int(np.prod(s)) for s in sent)
+        size = 2 * 4 * sum(int(np.prod(s)) for s in sent)
+        assert report.traffic.bytes_up == report.traffic.bytes_down == size
         for layer in network.norms:  # which no client sends
             assert np.array_equal(state["weights"][layer], begun["weights"][layer])
         one, two, *_ = (models[int(j)].tensors for j in state["kept"])
@@ -254,6 +290,10 @@ def test_rounds_have_the_rules(given, name, rule):
     else:
         before, after = (of["weights"]["norm.running_var"] for of in (begun, state))
         assert not np.array_equal(before, after)
+    if rule == "recalibrate":
+        chosen = sample_clients(CLIENTS, 0.7, RngKey(0).at(round=1))
+        for layer, value in clients.statistics(state["weights"], chosen).items():
+            assert np.allclose(state["weights"][layer], value, atol=1e-6), layer
     split = EvaluationSplit(given.clients.data.examples, given.labels, SHAPE, CLASSES, given.rows)
     look = judge.evaluate_round(state, {"test": split}, RngKey(0))
     assert look.finite

@@ -23,6 +23,7 @@ from fedrepro.core.provenance import same_bytes
 from fedrepro.numbers.exhibit_files import whole_exhibits
 from fedrepro.numbers.method_results_and_differences import (
     paired_differences,
+    paired_verdict,
     results,
     scenario_blocks,
 )
@@ -150,6 +151,20 @@ def test_two_methods_are_compared_trial_by_trial(drawn):
         assert (row.low, row.high) == pytest.approx(tuple(wanted))
 
 
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("accuracy", "A is better than B at 1 of 4 points, worse at 2, and not separated at 1"),
+        ("bytes_up", "A is better than B at 2 of 4 points, worse at 1, and not separated at 1"),
+        ("epochs", "A is larger than B at 1 of 4 points, smaller at 2, and not separated at 1"),
+    ],
+)
+def test_a_comparison_says_at_how_many_points_an_interval_is_beyond_zero(metric, words):
+    ends = {"difference": [0.2, -0.2, -0.3, 0.1]}
+    ends |= {"low": [0.1, -0.3, -0.4, -0.1], "high": [0.3, -0.1, -0.2, 0.3]}
+    assert paired_verdict(pd.DataFrame(ends), metric, "A", "B").startswith(words)
+
+
 def test_runs_that_two_exhibits_show_are_compared_once():
     """On the record: figure 2 of PFNM joins the points of 2a to 2d."""
     found = paired_differences("paper", "PFNM", "U-Ens", RECORD, exhibit="pfnm")
@@ -218,7 +233,8 @@ def test_the_lines_of_the_guide_run_as_they_are_written(workplace):
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert [block.split()[1] for block in blocks] == ["pandas", "duckdb"]
     pivot, every = (run_line(block) for block in blocks)
-    rows = {(name, count): value for _, count, name, value in every.fetchall()}
+    at = every.columns.index("partition_clients")
+    rows = {(row[-2], row[at]): row[-1] for row in every.fetchall()}
     points = plan("quick").exhibit(KEY).points
     trials = range(points[0].trials["D-SGD"])
     for clients in (point.scenario.clients for point in points):

@@ -255,6 +255,28 @@ def test_a_checkpoint_of_other_sources_or_a_damaged_one_is_not_continued(
     assert "going on from" not in said
 
 
+@pytest.mark.parametrize("part", ["method", "measured", "data"])
+def test_a_checkpoint_of_other_settings_or_data_is_not_continued(
+    data, whole, tmp_path, monkeypatch, capsys, part
+):
+    words = ["--measure-every", 2] if part == "measured" else []
+    method = "downpour_sgd+rounds~4" + "+messages~averaged" * (part == "method")
+    with monkeypatch.context() as earlier, killed_after(1):
+        if part == "data":
+            of = federate.ScenarioData.of
+
+            def other(job, device):
+                given = of(job, device)
+                prepared = dataclasses.replace(given.prepared, checksum="of other data")
+                return dataclasses.replace(given, prepared=prepared)
+
+            earlier.setattr(federate.ScenarioData, "of", staticmethod(other))
+        given = [data, tmp_path, "--checkpoint-seconds", 0, *words]
+        assert rounds(*given, method=method) == 130
+    said = goes_on(data, whole, tmp_path, capsys)
+    assert "trial-0.pt is of other sources, settings or another device; starting again" in said
+
+
 def test_a_diverging_client_is_one_sentence_and_no_more_than_minibatches_is_copied(
     data, tmp_path, capsys
 ):

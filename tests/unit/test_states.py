@@ -12,13 +12,7 @@ from contract import as_split
 from problems import problem
 
 from fedrepro.api import Report
-from fedrepro.core.checkpoint_and_model_files import (
-    from_plain,
-    load_state,
-    normalized,
-    save_state,
-    to_plain,
-)
+from fedrepro.core import checkpoint_and_model_files as checkpoints
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
 from fedrepro.core.rng import RngKey
@@ -71,19 +65,19 @@ def same(one, two):
 @pytest.mark.parametrize("name", STATES)
 def test_what_is_kept_comes_back_as_it_was_and_is_written_with_the_same_bytes(name, tmp_path):
     state = {"entry": STATES[name], "again": [STATES[name]]}
-    assert same(normalized(state), state)
-    save_state(tmp_path / "one.pt", to_plain(normalized(state)))
-    back = from_plain(load_state(tmp_path / "one.pt"))
+    assert same(checkpoints.normalized(state), state)
+    checkpoints.save_state(tmp_path / "one.pt", checkpoints.to_plain(checkpoints.normalized(state)))
+    back = checkpoints.from_plain(checkpoints.load_state(tmp_path / "one.pt"))
     assert same(back, state)
-    save_state(tmp_path / "two.pt", to_plain(back))
+    checkpoints.save_state(tmp_path / "two.pt", checkpoints.to_plain(back))
     assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
-    save_state(tmp_path / "raw.pt", to_plain(state))
-    assert same(from_plain(load_state(tmp_path / "raw.pt")), state)
+    checkpoints.save_state(tmp_path / "raw.pt", checkpoints.to_plain(state))
+    assert same(checkpoints.from_plain(checkpoints.load_state(tmp_path / "raw.pt")), state)
 
 
 def test_a_settled_state_shares_nothing():
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
-    found = normalized({"array": array, "tensor": tensor})
+    found = checkpoints.normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
@@ -112,21 +106,21 @@ def test_a_settled_state_shares_nothing():
 )
 def test_what_cannot_be_kept_is_refused_by_name(entry, said):
     with pytest.raises(FedreproError, match=said):
-        normalized({"a": [0, entry]})
+        checkpoints.normalized({"a": [0, entry]})
 
 
 def test_what_clients_keep_is_packed_as_few_arrays_where_it_lies():
     kept = {str(j): {"weight": np.full((3, 4), j), "bias": np.full(4, -j)} for j in range(500)}
-    tensors = to_plain({"kept": kept})["kept"]["each"].values()
+    tensors = checkpoints.to_plain({"kept": kept})["kept"]["each"].values()
     assert {tuple(tensor.shape) for tensor in tensors} == {(500, 3, 4), (500, 4)}
     # States of many nodes are a good part of a machine's memory.
     state = {"array": np.zeros((4, 5), np.float32), "tensor": torch.zeros(3), "read": np.ones(2)}
     state["read"].flags.writeable = False
-    kept = to_plain(state)
+    kept = checkpoints.to_plain(state)
     assert np.shares_memory(kept["array"]["value"].numpy(), state["array"])
     assert kept["tensor"].data_ptr() == state["tensor"].data_ptr()
     assert not np.shares_memory(kept["read"]["value"].numpy(), state["read"])
-    back = from_plain(kept)
+    back = checkpoints.from_plain(kept)
     assert not np.shares_memory(back["array"], state["array"])
     assert back["tensor"].data_ptr() != state["tensor"].data_ptr()
     back["array"] += 1
@@ -134,23 +128,25 @@ def test_what_clients_keep_is_packed_as_few_arrays_where_it_lies():
 
 
 def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_in_place():
-    first = normalized({"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}})
+    first = checkpoints.normalized(
+        {"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}}
+    )
     new = {"w": first["w"] + 1, "kept": first["kept"] | {1: {"a": np.arange(4)[::2]}, 9: {}}}
-    found, plain = normalized(new, first), normalized(new)
+    found, plain = checkpoints.normalized(new, first), checkpoints.normalized(new)
     assert same(found, plain)
     shared = {j for j, own in found["kept"].items() if own is first["kept"].get(j)}
     assert shared == {0, 2, 3}
     assert found["kept"][1]["a"].flags.c_contiguous
     assert found["w"] is not new["w"]
-    first = normalized({"kept": {}})
+    first = checkpoints.normalized({"kept": {}})
     first["kept"][1] = np.arange(4)[::2]
-    found = normalized(first, first)
+    found = checkpoints.normalized(first, first)
     assert found["kept"][1].flags.c_contiguous
-    first = normalized({"kept": {1: np.zeros(2)}})
+    first = checkpoints.normalized({"kept": {1: np.zeros(2)}})
     with pytest.raises(FedreproError, match=r"state\['kept'\]\[2\] is a deque"):
-        normalized({"kept": {**first["kept"], 2: deque()}}, first)
+        checkpoints.normalized({"kept": {**first["kept"], 2: deque()}}, first)
     with pytest.raises(FedreproError, match=r"the key np.int64\(3\) of state\['kept'\] is a int64"):
-        normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
+        checkpoints.normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
 
 
 def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(tmp_path):

@@ -98,9 +98,10 @@ def logits(network, tensors):
     return network.logits(first, torch.from_numpy(x)).numpy()
 
 
-def applied(name, method, **values):
-    """The copies as models of clients, and what a method makes of them."""
+def applied(name, method, moved=0.0, **values):
+    """The copies as models of clients, and what a method makes of them; one may be moved."""
     model, _, shape, blocks, copies = given(name)
+    copies = [copies[0], (*copies[1][:-1], copies[1][-1] + moved), copies[2]]
     models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
     counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
     info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
@@ -184,6 +185,14 @@ def test_moments_of_a_permuted_network_are_those_permuted(name):
     assert found.keys() == other.keys()
     for key, value in other.items():
         assert np.allclose(found[key], value, rtol=1e-3, atol=1e-5), key
+
+
+@pytest.mark.parametrize("method", ["weight_matching", "ot_fusion"])
+def test_with_class_weights_a_client_counts_by_its_share_of_a_class(method):
+    """Of copies, one of which has another last bias."""
+    for class_weights, share in ((False, [3 / 18] * 3), (True, [1 / 9, 1 / 2, 1 / 7])):
+        _, made = applied("mlp", method, moved=1.0, class_weights=class_weights)
+        assert np.allclose(made.tensors["bias2"][0] - given("mlp")[4][0][-1], share, atol=1e-5)
 
 
 def drawn(rng, *sizes):
