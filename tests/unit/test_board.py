@@ -36,15 +36,13 @@ METHOD = {"kind": "one_shot", "sends": "", "criterion": ""}
 class Part:
     """As an exhibit on disk: its json and its tables."""
 
-    def __init__(
-        self, cases: dict[str, dict[str, float]], shared: str = "true", data: str = "Digits"
-    ) -> None:
+    def __init__(self, cases: dict[str, dict[str, float]], data: str = "Digits") -> None:
         labels = list(dict.fromkeys(label for levels in cases.values() for label in levels))
         self.about = {
             "key": "board/1-a",
             "scale": "paper",
             "data": [{"token": "digits", "sha256": "abc", "title": data}],
-            "scenario": {"training": {"values": {"shared_init": shared}}},
+            "scenario": {"training": {"values": {"shared_init": "true"}}},
             "methods": [
                 METHOD
                 | {"label": label, "reference": label in ("pooled", "best")}
@@ -146,8 +144,7 @@ def test_failed_runs_and_missing_scenarios_give_no_rank_and_near_bounds_no_score
     assert table.loc["alike", "failed"] == 3
     assert table.loc["alike", ["group", "Digits, even, 4 clients"]].isna().all()
     assert "alike" not in rows["good"].standing.not_significantly_different
-    cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
-    _, rows = made(Part(cases))
+    _, rows = made(Part(CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}))
     assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"
     assert rows["good"].standing.group == 1
     found, rows = made(Part(CASES | {"easy": LEVELS | {"pooled": 0.505}}))
@@ -199,9 +196,7 @@ def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     """Three scenarios of one, and one of each of two others, where `good` is below average."""
     low = {"even": LEVELS | {"good": 0.3}}
-    found = boards.board_data(
-        BOARD, [Part(CASES), Part(low, data="Shapes"), Part(low, data="Ovals")]
-    )
+    found, _ = made(Part(CASES), Part(low, data="Shapes"), Part(low, data="Ovals"))
     good = {row.data: row for row in boards.board_rows(found) if row.method.label == "good"}
     assert {data: row.standing.score.value for data, row in good.items()} == pytest.approx(
         {"Digits": 0.75, "Shapes": -0.5, "Ovals": -0.5, "all": (0.75 - 0.5 - 0.5) / 3}
@@ -291,8 +286,7 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
 def test_no_mark_is_cut_by_an_edge() -> None:
     place = ROOT / "reports/record/paper/arena"
     with rules():
-        board = read_json(place / "1.json")["board"]
-        drawn = bytes_up(board, pd.read_csv(place / "1.csv"))
+        drawn = bytes_up(read_json(place / "1.json")["board"], pd.read_csv(place / "1.csv"))
         drawn.canvas.draw()
     for axes in drawn.axes:
         box = axes.get_window_extent()

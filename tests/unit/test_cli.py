@@ -31,8 +31,7 @@ def test_a_pipe_gets_whole_lines():
         said[name] = done.stdout
         assert "…" not in done.stdout
     for key, exhibit in plan("quick").exhibits.items():
-        command = f"snakemake --cores 2 reports/quick/{key}{exhibit.suffix}\n"
-        assert command in said["exhibits"]
+        assert f"snakemake --cores 2 reports/quick/{key}{exhibit.suffix}\n" in said["exhibits"]
     rows = [line for line in said["list methods"].splitlines() if line.startswith("│")]
     named = {row.split("│")[1].strip(): row for row in rows}
     for name, item in components("method").items():
@@ -125,16 +124,14 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     assert os.environ["PATH"] == f"{Path(sys.executable).parent}:/somewhere"
 
 
-ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-
 def test_a_terminal_and_the_log_of_a_job_get_those_letters_that_they_have():
     """A preloaded process opens the error stream of a job, and not as Python does."""
     code = (
         "import os, sys; from fedrepro.cli.main import main; main(['list', 'methods']); "
         "sys.stderr = os.fdopen(2, 'w'); sys.exit(main(['job', chr(181)]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | ASCII, capture_output=True)
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True)
     assert done.returncode == 2
     assert b"? cannot be read as jobs" in done.stderr
     assert done.stdout.isascii()
@@ -142,10 +139,8 @@ def test_a_terminal_and_the_log_of_a_job_get_those_letters_that_they_have():
 
 
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr(
-        snakemake_hooks_and_slurm.atexit, "register", lambda _, *lines, **__: said.append(lines)
-    )
+    said, at_exit = [], snakemake_hooks_and_slurm.atexit
+    monkeypatch.setattr(at_exit, "register", lambda _, *lines, **__: said.append(lines))
     (tmp_path / "log").write_text(
         "Command 'fedrepro job x' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
@@ -174,17 +169,14 @@ def test_long_values_are_cut_and_an_unknown_name_gets_the_nearest_one():
     assert errors.printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
     assert str(errors.FedreproError("one\ntwo")) == "one\\ntwo"
     assert f"'{'y' * errors.SHOWN}'" in str(errors.unknown("method", "y" * errors.SHOWN, ["a"]))
-    assert f"'{'y' * errors.SHOWN}…'" in str(
-        errors.unknown("method", "y" * (errors.SHOWN + 1), ["a"])
-    )
+    said = str(errors.unknown("method", "y" * (errors.SHOWN + 1), ["a"]))
+    assert f"'{'y' * errors.SHOWN}…'" in said
     longest = "x" * (errors.SHOWN - 2)  # two marks around it
     assert errors.shown(longest) == f"'{longest}'"
     assert errors.shown(longest + "x") == f"'{longest}x…"
     assert errors.shown([1]) == "[1]"
-    said = str(errors.unknown("method", "averag", ["pfnm", "average"], "a file"))
-    assert said == (
-        "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
-    )
+    told = "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
+    assert str(errors.unknown("method", "averag", ["pfnm", "average"], "a file")) == told
     assert str(errors.unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
     assert str(errors.unknown("method", "zz", [])) == "unknown method 'zz': known are none"
     names = [f"name{i:02}" for i in range(errors.LISTED + 3)]

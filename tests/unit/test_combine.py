@@ -116,8 +116,7 @@ def test_no_file_that_is_read_is_written(files, capsys):
     Path("counts.pt").write_bytes(Path("counts.csv").read_bytes())
     before = {path: path.read_bytes() for path in Path().iterdir()}
     for out in ("client0.pt", "link.pt", "counts.pt"):
-        words = ["average", *files, "--labels", "counts.pt", "--out", out]
-        assert main(["combine", *words]) == 2
+        assert main(["combine", "average", *files, "--labels", "counts.pt", "--out", out]) == 2
         assert f"cannot write {out}: this command reads it" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in Path().iterdir()}
 
@@ -133,8 +132,7 @@ def test_files_have_the_form_that_their_names_say(files):
     assert all(torch.equal(other[k], v) for k, v in made.items())
     for place, name in enumerate(files):  # the same models in the other form give the same model
         save_file(torch.load(name, weights_only=True), f"client{place}.safetensors")
-    others = [f"client{place}.safetensors" for place in range(CLIENTS)]
-    assert combined(*words, *others) == wanted
+    assert combined(*words, *[f"client{place}.safetensors" for place in range(CLIENTS)]) == wanted
     state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
     save_file(state, "deep.safetensors")
     assert list(read_state(Path("deep.safetensors"))) == list(state)
@@ -147,12 +145,11 @@ def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_t
     sizes[0] = "client0,9000"
     Path("sizes.csv").write_text("\n".join(["client,examples", *sizes]))
     share = np.array([9000, *trained[1].sum(1)[1:]], float)
-    words = ["average", *files]
     for table, weights, note in (
         (["--labels", "sizes.csv"], share, False),
         ([], np.ones(CLIENTS), True),
     ):
-        combined(*words, *table)
+        combined("average", *files, *table)
         assert ("all weigh the same" in capsys.readouterr().out) == note
         made = torch.load("combined.pt", weights_only=True)
         wanted = sum(w * s["0.bias"].numpy() for w, s in zip(weights, trained[0], strict=True))
@@ -321,10 +318,9 @@ def test_what_cannot_be_decided_is_refused_in_a_sentence(case):
 def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, capsys):
     head, *rows = Path("counts.csv").read_text().splitlines()
     ones = [f"client{place},{','.join('1' * CLASSES)}" for place in range(1, CLIENTS)]
-    odd = {"long": "1" * 5000, "large": "9" * 13}
     tables = {
         name: [f"client0,{cell},{','.join('1' * (CLASSES - 1))}", *ones]
-        for name, cell in odd.items()
+        for name, cell in (("long", "1" * 5000), ("large", "9" * 13))
     }
     tables |= {"short": rows[1:], "narrow": [row.rpartition(",")[0] for row in rows]}
     tables["zero"] = [f"client{place},{','.join('0' * CLASSES)}" for place in range(CLIENTS)]

@@ -74,8 +74,7 @@ def found(tmp_path, monkeypatch):
 
     def check(text: str, file: str = "mine.py"):
         (tmp_path / file).write_text(text)
-        items = methods_of(str(tmp_path / file))
-        return {item.name: check_method(item) for item in items}
+        return {item.name: check_method(item) for item in methods_of(str(tmp_path / file))}
 
     monkeypatch.setenv(component_files.NAMED, "")
     yield check
@@ -111,10 +110,8 @@ def test_the_page_names_what_clients_do_and_what_that_needs():
     rows = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, re.M)
     named = set(re.findall(r"`(\w+)", " ".join(first for first, _ in rows)))
     public = {name for of in (Clients, GraphNodes) for name in vars(of) if not name.startswith("_")}
-    fields = set(GraphNodes.__dataclass_fields__)
-    assert named - {"clients", "peers"} == public | fields
-    needs = set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows)))
-    assert needs <= set(NEEDS)
+    assert named - {"clients", "peers"} == public | set(GraphNodes.__dataclass_fields__)
+    assert set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows))) <= set(NEEDS)
 
 
 (BODY,) = re.findall(r"^    tensors = .*\n", MEDIAN, re.M)

@@ -41,8 +41,6 @@ from fedrepro.stages.figures_claims_and_pages import draw_exhibit
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
 
-OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
-
 
 def numbers_of(made, values=plausible):
     found = summarise(made.exhibit(KEY), tables_of(made, KEY, values))
@@ -194,7 +192,8 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
 def test_the_stage_writes_exactly_its_outputs_and_the_same_bytes_twice():
     base = draw(plan())
     before = {path.name: path.read_bytes() for path in base.parent.iterdir()}
-    assert {name.removeprefix(base.name) for name in before} == OUTPUTS
+    outputs = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
+    assert {name.removeprefix(base.name) for name in before} == outputs
     assert read_provenance(read_table(f"{base}.metrics.parquet", "metrics"))["key"] == KEY
     draw(plan())
     assert {path.name: path.read_bytes() for path in base.parent.iterdir()} == before

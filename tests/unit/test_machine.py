@@ -34,11 +34,9 @@ def test_cores_are_those_of_the_affinity(monkeypatch):
     assert usable_cores.usable_cores() == 2
 
 
-LOCKED = Path(command_under_lock.__file__)
-
-
 def locked(folder: Path, *command: str) -> list[str]:
-    return [sys.executable, str(LOCKED), str(folder / ".fedrepro" / "lock"), "--", *command]
+    lock = str(folder / ".fedrepro" / "lock")
+    return [sys.executable, command_under_lock.__file__, lock, "--", *command]
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

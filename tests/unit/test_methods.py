@@ -96,8 +96,7 @@ def test_majority_is_the_share_of_the_largest_class_and_distillation_follows_the
     made = call("distillation", given, units=20)
     assert made.tensors["weight0"].shape == (1, FEATURES, 20)
     teacher = probabilities_of(call("uniform_ensemble", given), given).argmax(1)
-    student = probabilities_of(made, given).argmax(1)
-    assert (teacher == student).float().mean() > 0.9
+    assert (teacher == probabilities_of(made, given).argmax(1)).float().mean() > 0.9
     deep = problem(hidden=(5, 4))
     for units, values in ((7, {"units": 7}), (500, {})):
         assert [v.shape for v in call("distillation", deep, **values).tensors.values()] == [
@@ -202,9 +201,8 @@ def test_measures_of_one_model_and_of_clients_alone(given):
 def test_a_kind_or_a_need_that_there_is_not_is_a_sentence():
     with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
         method("x", kind="one-shot")
-    with pytest.raises(
-        FedreproError, match=r"unknown need .everything. in method .x.: .*client_answers.*rounds"
-    ):
+    told = r"unknown need .everything. in method .x.: .*client_answers.*rounds"
+    with pytest.raises(FedreproError, match=told):
         method("x", kind="one_shot", needs={"everything"})
 
 

@@ -88,7 +88,6 @@ def test_pages_name_command_data_settings_and_needs_and_links_lead_somewhere():
     ):
         assert wanted in text
     # As `fedrepro start` makes it, where there is no docs.
-    draw(plan())
     found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path("source"))
     assert not any(name.startswith("docs/") for name in found)
     for name, text in found.items():

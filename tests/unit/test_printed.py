@@ -50,12 +50,10 @@ def test_a_row_is_read_with_its_cell_and_its_tolerance_and_one_printed_again_is_
     row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,0.045'
     (found,) = judging.read_published(written(tmp_path / "p.csv", row))
     assert found.cell == {"case": "a, b", "clients": "5"}
-    told = found.value, found.sd, found.trials, found.tolerance
-    assert told == (0.9, 0.01, 10, 0.045)
+    assert (found.value, found.sd, found.trials, found.tolerance) == (0.9, 0.01, 10, 0.045)
     row = "x,clients=5,A,accuracy,test,0.8,,,"
-    found = judging.read_published(
-        written(tmp_path / "p.csv", row, f"{row}printed again in the text")
-    )
+    path = written(tmp_path / "p.csv", row, f"{row}printed again in the text")
+    found = judging.read_published(path)
     assert [one.note.startswith(judging.AGAIN) for one in found] == [False, True]
 
 
@@ -251,8 +249,7 @@ def about_of(exhibit):
     """What a table reads of an exhibit's json."""
     methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
     columns = {"points": exhibit.swept, "settings": exhibit.shown}
-    settings = {"drawing": {"name": "table"}}
-    return {"methods": methods, "columns": columns, "settings": settings}
+    return {"methods": methods, "columns": columns, "settings": {"drawing": {"name": "table"}}}
 
 
 def arrangement(*rows, columns, **options):

@@ -60,9 +60,7 @@ def changed(board: Path, change, name: str = "1.scenarios") -> None:
 
 def by_trial(method: str, text: str):
     """Scores of a method, as a change."""
-    return lambda table: table.assign(
-        by_trial=table["by_trial"].where(table["method"] != method, text)
-    )
+    return lambda t: t.assign(by_trial=t["by_trial"].where(t["method"] != method, text))
 
 
 def named(board: Path, wanted: Situation) -> set[str]:
@@ -106,8 +104,7 @@ def test_costs_are_those_of_the_nearest_scenarios(board):
     assert named(board, Situation(10, "0.1", exchanges=3)) == {"asks", "ensemble"}
     assert "asks" not in named(board, Situation(10, "0.5", exchanges=3))
     # halfway between both scenarios, so the most that one of them takes
-    between = str((0.1 * 0.5) ** 0.5)
-    assert "asks" not in named(board, Situation(10, between, exchanges=4))
+    assert "asks" not in named(board, Situation(10, str((0.1 * 0.5) ** 0.5), exchanges=4))
 
 
 def test_what_others_report_is_left_out(board):
@@ -206,9 +203,6 @@ def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys
         assert f"| {name.name} | `{name.token}` |" in page
         assert main(["list", "methods", name.name.lower()]) == 0
         assert name.name.split()[0] in capsys.readouterr().out
-
-
-def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
     with pytest.raises(FedreproError, match="training with batch_size none: name it in an exh"):
         parse_token("method", "FedSGD")
     assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
@@ -217,8 +211,7 @@ def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
 
 def test_an_exhibit_names_them_with_parameters_and_training_of_its_own():
     methods = [{"name": "FedProx"}, {"name": "fedprox", "proximal": 1, "label": "strong"}]
-    exhibit = small(methods=[*methods, {"name": "FedSGD", "rounds": 2}])
-    (point, *_) = exhibit.points
+    (point, *_) = small(methods=[*methods, {"name": "FedSGD", "rounds": 2}]).points
     specs = {measure.label: measure for measure in point.measures}
     assert specs["FedProx"].spec.token == "fedavg+proximal~0.01"
     assert specs["strong"].spec.token == "fedavg+proximal~1"

@@ -89,8 +89,7 @@ def test_a_closed_table_says_its_verdicts_and_claims_of_the_paper_stand_first():
     assert sum(counts) == len(paper.printed_of("table-1")) > 0
     absent = drawn.partition('class="absent"')[2].partition("</ul>")[0]
     waiting = [v for v in read_published(published_file("rm")) if v.exhibit == "table-2"]
-    found = re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0]
-    assert found == ("Table 2", str(len(waiting)))
+    assert re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0] == ("Table 2", str(len(waiting)))
     claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
     names = re.findall(r'<tr id="(\w+)">', site_pages.page("claims.html", up="../", claims=claims))
     assert names[:3] + names[-8:] == ["p1", "p2a", "p2b", *(f"e{number}" for number in range(1, 9))]
@@ -168,10 +167,9 @@ def test_the_number_of_a_claim_has_the_digits_that_its_interval_allows_and_a_uni
 def test_costs_are_those_of_the_csv_and_seconds_those_of_the_trials(tmp_path):
     shown = read_reports(RECORD / "paper", "paper", [KEY]).papers[0].exhibits["table-1"]
     numbers = shown.numbers
-    sent = numbers["metric"] == "bytes_up"
     rows = {row["Method"]: row for row in cost_table(shown.about, numbers)}
     assert set(rows) == set(numbers["method"])
-    own = numbers[sent].set_index("method").loc["FA", "mean"]
+    own = numbers[numbers["metric"] == "bytes_up"].set_index("method").loc["FA", "mean"]
     ends = [f"{size / 1e9:.3g} GB" for size in (own.min(), own.max())]
     assert rows["FA"]["Clients send"] == " to ".join(dict.fromkeys(ends))
     assert "example counts" in rows["FA"]["It sees"]

@@ -77,9 +77,8 @@ def test_a_float_survives_its_text(value):
 def test_a_token_has_what_differs_and_a_sweep_expands_in_the_order_written():
     spec = COMPONENT.spec({"order": "fixed", "clients": 25, "alpha": 0.2, "hidden": [50]})
     assert spec.token == "example+clients~25+order~fixed"
-    assert spec.resolved == (
-        "example;v3;alpha~0.2+balance~false+cap~10+clients~25+hidden~50+order~fixed"
-    )
+    whole = "example;v3;alpha~0.2+balance~false+cap~10+clients~25+hidden~50+order~fixed"
+    assert spec.resolved == whole
     spec = COMPONENT.spec({"clients": 2, "alpha": [1, 0.5, 10]})
     assert spec.swept == ("alpha",)
     assert [one["alpha"] for one in spec.expand()] == [1.0, 0.5, 10.0]
@@ -191,8 +190,7 @@ def test_bad_values_from_yaml_are_refused_with_a_sentence(values, sentence):
 def test_every_component_can_be_named_by_tokens(kind):
     for name, component in components(kind).items():
         needed = [p for p in component.params.values() if p.required]
-        required = {p.name: "2" if p.type is str else 2 for p in needed}
-        spec = component.spec(required)
+        spec = component.spec({p.name: "2" if p.type is str else 2 for p in needed})
         assert parse_token(kind, spec.token) == spec
         assert spec.token.startswith(name)
         assert component.doc

@@ -79,11 +79,10 @@ def test_one_that_is_better_by_far_everywhere_is_alone(seed: int) -> None:
 def test_no_row_contradicts_itself_or_another(seed: int, methods: int, scenarios: int) -> None:
     """Groups, ranks and what is beside the line follow from the same pairs."""
     rng = np.random.default_rng(seed)
-    scores = {
-        f"m{at}": 0.5 * at * rng.random() + 0.3 * rng.normal(size=(scenarios, TRIALS))
-        for at in range(methods)
-    }
-    found = stand(scores, 0.3 * rng.normal(size=(scenarios, TRIALS)))
+    size = (scenarios, TRIALS)
+    levels = [0.5 * at * rng.random() + 0.3 * rng.normal(size=size) for at in range(methods)]
+    scores = {f"m{at}": level for at, level in enumerate(levels)}
+    found = stand(scores, 0.3 * rng.normal(size=size))
     for one in found.values():
         alike = one.not_significantly_different
         others = [other for other in found.values() if other is not one]
@@ -155,9 +154,7 @@ class Record:
         centred = [rows.mean(axis=1) - rows.mean() for rows in measured.values()]
         self.around = np.concatenate(centred)
         self.around *= np.sqrt(sum(self.sizes) / (sum(self.sizes) - len(self.sizes)))
-        rest = np.concatenate(
-            [rows - rows.mean(axis=1, keepdims=True) for rows in measured.values()]
-        )
+        rest = np.concatenate([rows - rows.mean(1, keepdims=True) for rows in measured.values()])
         self.trial = rest.mean(axis=0).std(ddof=1)
         self.own = rest.std(ddof=1)
         self.share, self.rng = share, np.random.default_rng(0)
@@ -211,8 +208,7 @@ def test_a_test_on_one_data_set_errs_seldom(measured, methods: int, times: int, 
 @pytest.mark.parametrize(("methods", "times"), [(2, 1500), (9, 400)])
 def test_a_test_over_data_sets_errs_seldom(measured, methods: int, times: int, share: float):
     """Also where half of the scenarios' variance is that of their data set."""
-    record = Record(measured, share, shape=False)
-    assert errors(record, methods, of_data_sets, times) < BOUND
+    assert errors(Record(measured, share, shape=False), methods, of_data_sets, times) < BOUND
 
 
 def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_trials_miss_seldom(

@@ -134,8 +134,7 @@ def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_i
     new = {"w": first["w"] + 1, "kept": first["kept"] | {1: {"a": np.arange(4)[::2]}, 9: {}}}
     found, plain = checkpoints.normalized(new, first), checkpoints.normalized(new)
     assert same(found, plain)
-    shared = {j for j, own in found["kept"].items() if own is first["kept"].get(j)}
-    assert shared == {0, 2, 3}
+    assert {j for j, own in found["kept"].items() if own is first["kept"].get(j)} == {0, 2, 3}
     assert found["kept"][1]["a"].flags.c_contiguous
     assert found["w"] is not new["w"]
     first = checkpoints.normalized({"kept": {}})

@@ -42,8 +42,7 @@ CURVE = {"metric": "accuracy", "split": "server_validation"}
 
 
 def rule(**changes) -> SelectionRule:
-    base = SELECTION_RULES["server"]
-    return SelectionRule(**{**vars(base), **changes})
+    return SelectionRule(**{**vars(SELECTION_RULES["server"]), **changes})
 
 
 def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
@@ -114,8 +113,7 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
 @pytest.mark.parametrize("line", [{1: 0.9, 2: math.nan}, {}])
 def test_where_every_setting_diverged_that_is_a_sentence(choose, line):
     """After a round or before the first that is measured; no round was run by all of them."""
-    entry = {"training": {"lr": [0.1, 9.0]}, "rounds": 9}
-    (measure,) = exhibit(choose=choose, **entry).measures
+    (measure,) = exhibit(choose=choose, training={"lr": [0.1, 9.0]}, rounds=9).measures
     found = candidates(rows_of(measure, *[[line, line]] * 2), measure, 2, "here")
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")
@@ -141,19 +139,15 @@ def test_a_rule_reads_a_number_of_each_trial(changes, lines, wanted):
     assert read(rows, choice, len(lines), series) == pytest.approx(wanted)
 
 
-def test_a_round_that_is_not_a_number_spoils_the_curve():
+def test_a_curve_is_lost_where_a_round_or_its_end_is_no_number():
+    rows, choice = curves("accuracy", "server_validation", {1: 0.9, 2: 0.8}), rule(over="half")
+    for end, lost in ((math.inf, True), (math.nan, True), (0.0, False)):
+        (found,) = read(rows, choice, 1, {(choice.metric, choice.split): [end]})
+        assert math.isnan(found) == lost, end
     rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
-    assert math.isnan(read(rows, rule(over="half"), 1)[0])
+    assert math.isnan(read(rows, choice, 1)[0])
     with pytest.raises(FedreproError, match="server_validation split in single rounds"):
-        read(rows, rule(over="half"), 2)  # a trial without the curve
-
-
-@pytest.mark.parametrize(("end", "lost"), [(math.inf, True), (math.nan, True), (0.0, False)])
-def test_a_curve_is_lost_where_its_end_is_no_number(end, lost):
-    rows = curves("accuracy", "server_validation", {1: 0.9, 2: 0.8})
-    choice = rule(over="half")
-    (found,) = read(rows, choice, 1, {(choice.metric, choice.split): [end]})
-    assert math.isnan(found) == lost
+        read(rows, choice, 2)  # a trial without the curve
 
 
 def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False, series=None) -> int:
@@ -181,8 +175,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 def summary(made=None, values=plausible, key=KEY):
     made = made or plan()
-    exhibit = made.exhibit(key)
-    return summarise(exhibit, tables_of(made, key, values))
+    return summarise(made.exhibit(key), tables_of(made, key, values))
 
 
 @cache
@@ -196,8 +189,7 @@ def choosing(choose: str) -> Plan:
 
 
 def chosen_settings(found) -> list[str]:
-    rows = found.choice[found.choice["chosen"] == "true"]
-    return rows["setting"].tolist()
+    return found.choice[found.choice["chosen"] == "true"]["setting"].tolist()
 
 
 def replacing(metric: str, split: str, change):
@@ -263,9 +255,8 @@ SCORES = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
     ],
 )
 def test_one_setting_is_chosen_over_all_trials(of_training, wanted):
-    assert (
-        chosen_settings(summary(values=replacing("accuracy", "train", of_training))) == [wanted] * 2
-    )
+    found = summary(values=replacing("accuracy", "train", of_training))
+    assert chosen_settings(found) == [wanted] * 2
 
 
 @pytest.mark.parametrize("choose", ["pooled_train", "client_train"])
@@ -331,8 +322,7 @@ def test_rounds_that_a_trial_did_not_come_to_are_no_rows():
     frames = {run: table.to_pandas() for run, table in tables_of(made, "small/x").items()}
     left = {r: f[(f["round"] != 3) | (f["trial"] != 1)] for r, f in frames.items()}
     tables = {r: pa.Table.from_pandas(f, preserve_index=False) for r, f in left.items()}
-    numbers = summarise(made.exhibit("small/x"), tables).numbers
-    assert set(numbers["round"].dropna()) == {1, 2}
+    assert set(summarise(made.exhibit("small/x"), tables).numbers["round"].dropna()) == {1, 2}
     rows = curves("accuracy", "test", {1: 0.5, 2: 0.6, 3: 0.7}, {1: 0.5, 2: math.nan}, {2: 0.4})
     own = curves("entropy", "", {1: 1.0, 2: 1.0, 3: 1.0}, {1: 2.0, 2: 2.0}, {2: 3.0})
     found = last_series(pd.concat([rows, own]).assign(client=None), 3, 3, "here")

@@ -90,8 +90,7 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     values = np.ma.filled(mesh.get_array().astype(float), np.nan)
     assert np.isnan(values).tolist() == [[False, False], [False, False], [False, True]]
     assert values[1, 0] == 51.0
-    crosses = [(line.get_xdata()[0], line.get_ydata()[0] // 1) for line in axes.lines]
-    assert crosses == [(1.5, 2)]
+    assert [(line.get_xdata()[0], line.get_ydata()[0] // 1) for line in axes.lines] == [(1.5, 2)]
     said = [text.get_text() for text in axes.texts]
     assert sorted(said) == sorted(["50.0", "51.0", "52.0", "60.0", "61.0", "62.0", "1 of 2"])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("σ²", "γ₀")
@@ -159,8 +158,7 @@ def test_sizes_are_those_of_the_clusters_and_one_less_as_published():
         for epsilon in ("0.5", "1"):
             at = f"at clusters={clusters}, epsilon_hidden={epsilon}"
             assert same("table-9", f"hidden_units of GEMS {at}", 5) == clusters
-            published = f"hidden_units of GEMS, as published {at}"
-            assert same("table-9", published, 5) == clusters - 1
+            assert same("table-9", f"hidden_units of GEMS, as published {at}", 5) == clusters - 1
             gaps += asked("gems/table-9", f"GEMS tuned minus GEMS tuned, as published {at}")
     assert f"changes tuned accuracy by at most {max(map(abs, gaps)):.1f} points" in FLAT
     for clusters in (100, 150, 200):  # "a larger ε_hidden changes nothing", on CIFAR-10

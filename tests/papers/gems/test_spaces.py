@@ -135,8 +135,7 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
     found = softmax_spaces.relative_radii(np.array(information), least)
     assert found.max() == 1
     assert found.min() >= np.float32(least)
-    order = np.argsort(information)
-    assert all(found[a] >= found[b] for a, b in pairwise(order))
+    assert all(found[a] >= found[b] for a, b in pairwise(np.argsort(information)))
 
 
 @pytest.mark.parametrize("deviation", ["outside", "inside"])
@@ -270,14 +269,11 @@ def test_the_descent_ends_in_all_balls_where_they_meet_well():
         assert steps == 0 or not radius
 
 
-GROUPINGS = ["greedy", "tuples"]
-
-
 def merged(units, radii, clusters, grouping):
     return Merging(0.1, 1, grouping, search_of()).merged(units, radii, clusters)
 
 
-@given(seeds, st.sampled_from(GROUPINGS), st.floats(0.01, 3), st.integers(1, 4))
+@given(seeds, st.sampled_from(["greedy", "tuples"]), st.floats(0.01, 3), st.integers(1, 4))
 def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     seed, grouping, size, clusters
 ):

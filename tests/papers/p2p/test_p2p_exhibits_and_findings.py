@@ -140,8 +140,7 @@ def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
     exhibit = maps()
     write_table(tmp_path / "confusion.parquet", confusions(2).to_dict("list"), "confusion", {})
     given = [tmp_path / "metrics.parquet"], "s", exhibit.measures[0]
-    found = exhibit.settings.drawing.further(*given, 2, "here")
-    assert found["confusion", "0 as 1"] == [0.2, 0.2]
+    assert exhibit.settings.drawing.further(*given, 2, "here")["confusion", "0 as 1"] == [0.2, 0.2]
 
 
 def test_what_cannot_be_drawn_so_is_a_sentence():
@@ -176,21 +175,19 @@ def test_graphs_are_drawn_by_shape_against_nodes_though_some_lack_a_method():
     assert drawn.texts[1].get_text().endswith(f" · {exhibit.points[0].trials['gossip SGD']} trial")
 
 
-VALIDATED = {  # a table of what nodes have on validation examples
-    "dataset": {"name": "digits"},
-    "partition": {"name": "iid", "clients": 2, "validation": 50},
-    "model": {"name": "variational_mlp", "hidden": [5]},
-    "graph": {"name": "complete"},
-    "drawing": {"name": "table", "rows": ["method"], "split": "server_validation"},
-    "parameters": {"rounds": 6, "steps": 1},
-    "sweep": {},
-}
-
-
 @pytest.mark.parametrize(("last", "expected"), [(1, ()), (3, ("server_validation",))])
 def test_what_a_table_averages_over_rounds_is_followed(last, expected):
-    methods = [{"name": "variational_consensus"}, {"name": "local"}]
-    file = file_of(**VALIDATED, methods=methods, last_rounds=last)
+    file = file_of(  # a table of what nodes have on validation examples
+        dataset={"name": "digits"},
+        partition={"name": "iid", "clients": 2, "validation": 50},
+        model={"name": "variational_mlp", "hidden": [5]},
+        graph={"name": "complete"},
+        drawing={"name": "table", "rows": ["method"], "split": "server_validation"},
+        parameters={"rounds": 6, "steps": 1},
+        sweep={},
+        methods=[{"name": "variational_consensus"}, {"name": "local"}],
+        last_rounds=last,
+    )
     splits = Plan(Config(), {"small": file}, "quick").splits
     followed = {run.method.name: own for run, (_, own) in splits.items()}
     assert followed == {"variational_consensus": expected, "local": ()}

@@ -56,8 +56,7 @@ def recorded(seed=0, widths=(5, 3, 5, 4), inputs=6, classes=3, passes=3, noise=0
 
 def stacked(blocks):
     """Blocks of several clients, padded with NaN to the largest."""
-    shape = np.max([block.shape for block in blocks], axis=0)
-    found = np.full((len(blocks), *shape), np.nan)
+    found = np.full((len(blocks), *np.max([block.shape for block in blocks], axis=0)), np.nan)
     for room, block in zip(found, blocks, strict=True):
         room[tuple(slice(n) for n in block.shape)] = block
     return found

@@ -31,8 +31,7 @@ def between(values: list[float]) -> str:
 
 
 def recorded(name: str | Path) -> pd.DataFrame:
-    path = name if isinstance(name, Path) else FOLDER / f"{name}.csv"
-    return read_csv(path.read_text())
+    return read_csv((name if isinstance(name, Path) else FOLDER / f"{name}.csv").read_text())
 
 
 def per_trial(panel: str, clients: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,14 +148,12 @@ def test_the_best_at_a_size_are_those_that_are_named():
         question = f"best clients minus {rival} at {EVEN}, clients={j}, units=50"
         assert asked("pfnm/equal-size", question)[0] > 0
     sized = ("k-means of units", "OT fusion", "best clients", "clients at random")
-    photographs = "pfnm/equal-size-photographs"
     for j, units, case in itertools.product((5, 10, 25), (100, 200), (EVEN, ODD)):
         at = f"at {case}, clients={j}, units={units}"
         names = (*sized, "pruned concatenation")
-        of = {name: asked(photographs, f"{name} {at}")[0] for name in names}
+        of = {name: asked("pfnm/equal-size-photographs", f"{name} {at}")[0] for name in names}
         if case == EVEN or j > 5:
-            best = "best clients" if case == EVEN else "pruned concatenation"
-            assert max(of, key=of.get) == best
+            assert max(of, key=of.get) == ("best clients" if case == EVEN else names[-1])
     numbers = pd.read_csv(FOLDER / "equal-size-photographs.csv")
     own = numbers.query("method == 'PFNM' and metric == 'accuracy' and split == 'test'")
     assert own.query("units > 50")["units"].tolist() == [400]  # no other larger size comes out
