@@ -114,6 +114,13 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
     told = r"reads .*owners\.npy and does not say so.* add to its"
     with pytest.raises(FedreproError, match=told):
         partitions()["own_cut"].make(Assignment, EXAMPLES, RngKey(0))
+    os.close(os.open(tmp_path / "seen", os.O_CREAT))
+    with (
+        component_files.opened_files() as seen
+    ):  # not what is made anew, as by torchvision's import
+        os.close(os.open(tmp_path / "made", os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        os.close(os.open(tmp_path / "seen", os.O_RDONLY))
+    assert [Path(file).name for file in seen] == ["seen"]
     declared = f"title='t', reads=lambda values: input_checksum(Path('{path}'))"
     named(text.replace('title="t"', declared), "other.py")
     spec = partitions()["own_cut"].spec()

@@ -219,7 +219,27 @@ def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, to
         read(given, name)
 
 
+def odd(forward, kind=torch.float):
+    """A Linear layer of another `forward`, with a parameter of this kind."""
+
+    def made(shape, classes):
+        own = type("Odd", (nn.Linear,), {"forward": forward})(8, classes)
+        own.spare = nn.Parameter(torch.zeros(2, dtype=kind))
+        return own
+
+    return made
+
+
+def linear(own, x):
+    return nn.functional.linear(x, own.weight, own.bias)
+
+
 MADE = {
+    "spare is complex, make it two real ones": odd(linear, torch.cfloat),
+    "gives shape .* for 1 examples": odd(lambda own, x: linear(own, x).squeeze()),
+    "in training gives a tuple": odd(
+        lambda own, x: (linear(own, x), x) if own.training else linear(own, x)
+    ),
     "deepcopy": lambda shape, classes: nn.utils.weight_norm(nn.Linear(8, classes)),
     "weight has no shape yet, give its size": lambda shape, classes: nn.LazyLinear(classes),
     "take out its get_extra": type("Extra", (Wrapping,), {"get_extra_state": lambda own: {}}),

@@ -174,6 +174,12 @@ class Cut(nn.Sequential):
         return self[3](self[2](torch.cat([out[:, :2], out[:, 2:]], 1)))
 
 
+class Gated(nn.Sequential):
+    def forward(self, x):
+        one, other = self[0](x).chunk(2, 1)
+        return self[3](self[2](torch.cat([one * other, other], 1)))
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -181,6 +187,7 @@ class Cut(nn.Sequential):
         (between(nn.Conv2d(4, 4, 1, groups=2)), r"layer '1' \(Conv2d\) is a convolution of"),
         (between(nn.Softmax2d()), r"layer '1' \(Softmax2d\) is of an unknown kind"),
         (between(nn.Identity(), Cut), "the call of getitem does not keep units apart"),
+        (between(nn.Identity(), Gated), "'chunk' gives several tensors"),
         (between(nn.Identity(), Branching), "cannot be traced, so nobody knows which layers share"),
     ],
 )

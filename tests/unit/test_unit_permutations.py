@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -220,6 +221,10 @@ def test_agreement_adds_products_and_weights_to_a_class_count_by_its_shares():
     assert np.allclose(found[2][:, 0], one[2][:, 0])
     assert np.allclose(found[2][:, 1], 0.4 * one[2][:, 1] + 0.6 * two[2][:, 1])
     assert np.allclose(found[3], [one[3][0], 0.4 * one[3][1] + 0.6 * two[3][1]])
+    eyes, sets = [(np.eye(3),)] * 2, chain(1)
+    counted = replace(sets, largest=(4,))  # of batches: no weights, so they agree on nothing
+    more = [(*one, np.array(100.0)), (*two, np.array(90.0))]
+    assert agreement(more, eyes, counted) == agreement([one, two], eyes, sets)
     with pytest.raises(FedreproError, match="leave out units"):
         applied("cnn", "ot_fusion", units=5)
 

@@ -264,10 +264,8 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     if kind == "method":
         found = method_called(called, known, f"'{word}'")
         if found.training:
-            raise FedreproError(
-                f"'{called}' is {found.token}: name it in an exhibit, where an entry sets the "
-                "training"
-            )
+            said = f"'{called}' is {found.token}"
+            raise FedreproError(f"{said}: name it in an exhibit, where an entry sets the training")
         name, values = found.method, found.values
     else:
         names = {**{key: (key, {}) for key in known}, **SHORT.get(kind, {})}

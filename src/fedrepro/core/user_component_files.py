@@ -49,7 +49,7 @@ def _note_opened(event: str, args: tuple[object, ...]) -> None:
     if not _watched or event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
         return
     path = os.path.abspath(os.fsdecode(args[0]))
-    written = isinstance(args[2], int) and args[2] & os.O_WRONLY
+    written = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_EXCL)
     ignored = written or f"{os.sep}." in path or path.endswith(CODE) or os.path.isdir(path)
     if not ignored and not opened_within(path, *THEIRS):
         for found in _watched:

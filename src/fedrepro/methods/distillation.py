@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.portable_ops.torch_ops import exponential, root
@@ -194,7 +195,8 @@ def dense(
         for at in place.stream("dense-batches").permutation(len(pool)):
             x, wanted = pool[at]
             batch_gap = divergence(wanted, learned(x), temperature)
-            slopes = torch.autograd.grad(temperature**2 * batch_gap, weights)
+            apart = temperature**2 * batch_gap  # which parts for training alone do not change
+            slopes = torch.autograd.grad(apart, weights, allow_unused=True, materialize_grads=True)
             with torch.no_grad():
                 for value, move, slope in zip(weights, moved, slopes, strict=True):
                     value -= lr * move.mul_(MOMENTUM).add_(slope)
@@ -253,7 +255,10 @@ class _Generator:
             loss = entropy - adversarial * _apart(ensemble_logits, student_logits)
             if best is None or float(loss.detach()) < best[0]:
                 best = float(loss.detach()), x.detach(), float(entropy.detach())
-            slopes = torch.autograd.grad(loss, leaves)
+            slopes = torch.autograd.grad(loss, leaves, allow_unused=True)
+            if slopes[0] is None:
+                said = "DENSE: the networks read inputs as codes, which no generator can learn"
+                raise FedreproError(f"{said}; take a method without one, such as feddf")
             with torch.no_grad():
                 for leaf, kept, slope in zip(leaves, moments, slopes, strict=True):
                     leaf -= lr * adam(*kept, slope, step)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedrepro.core.portable_ops import elementary_functions_random_cpu_modes as elementary
 from fedrepro.core.portable_ops import padding_and_alignment
 from fedrepro.core.portable_ops.compiled_functions_and_products import (
     Array,
@@ -26,12 +27,6 @@ from fedrepro.core.portable_ops.compiled_functions_and_products import (
     product,
     row_of,
     transpose,
-)
-from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import (
-    exp_of,
-    flush,
-    restore,
-    scaled,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
 from fedrepro.networks import compiled_convolutions
@@ -111,14 +106,14 @@ def recurrent_of(
 @inner
 def sigmoid(x: Any, one: Any) -> Any:
     """Return 1 / (1 + exp(-x)); `one` is 1 in the type of x."""
-    e = exp_of(-abs(x))
+    e = elementary.exp_of(-abs(x))
     return (one if x >= 0 else e) / (one + e)
 
 
 @inner
 def tanh(x: Any, one: Any) -> Any:
     """Return the hyperbolic tangent of x; `one` is 1 in the type of x."""
-    e = exp_of(-(one + one) * abs(x))
+    e = elementary.exp_of(-(one + one) * abs(x))
     t = (one - e) / (one + e)
     return t if x >= 0 else -t
 
@@ -294,7 +289,7 @@ def _copy_inputs(
     for i in range(len(rows)):
         to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
         for j in range(size):
-            to[j] = scaled(source[j], scale[0], scale[1])
+            to[j] = elementary.scaled(source[j], scale[0], scale[1])
 
 
 # forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
@@ -312,10 +307,10 @@ def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out:
     units), or if all T letters of texts have predictions, (T, B, units) for each batch of B
     examples.
     """
-    before = flush()
+    before = elementary.flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)
     every, crops = np.arange(len(inputs)), np.empty(0, np.int64)
     for first in range(0, len(inputs), rows):
         some = every[first : first + rows]
         forward_body(body, weights, inputs, some, (one, one), crops, room, out[first * each :])
-    restore(before)
+    elementary.restore(before)

@@ -147,4 +147,7 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         network.module.eval()
         own = {name: value.float() for name, value in network.tensors.items()}
         network.of_one(own, torch.zeros(TRIED, *network.shape))
+    if not found:
+        said = "the module calls no Linear or Conv2d, so nothing of it is a matrix"
+        raise FedreproError(f"{said}: take a method that averages or ensembles")
     return tuple(found.values())

@@ -284,6 +284,8 @@ def _stacked_module(
             same = all(torch.equal(values[0], value) for value in values[1:])
             fixed = values[0] if same and name not in network.buffers else None
             here = StoredTensor(name, own.dtype, fixed)
+            if own.is_complex() and fixed is None:
+                raise FedreproError(f"{where[0]}: '{name}' is complex, make it two real ones")
             values = [value.float() for value in values]
         if here.fixed is None:
             arrays = [array_of(value, name, at) for value, at in zip(values, where, strict=True)]

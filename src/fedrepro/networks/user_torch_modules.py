@@ -78,6 +78,8 @@ def created_module(model: Spec, shape: Shape, classes: int) -> torch.nn.Module:
     for key, value in (*made.named_parameters(), *made.named_buffers()):
         if torch.nn.parameter.is_lazy(value):
             raise FedreproError(f"model '{model.name}': {key} has no shape yet, give its size")
+        if value.is_complex() and isinstance(value, torch.nn.Parameter):
+            raise FedreproError(f"model '{model.name}': {key} is complex, make it two real ones")
     return made
 
 
@@ -216,19 +218,14 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
     with torch.no_grad(), _seeded(0, x.device), _saying(model, shape):
         copied = copy.deepcopy(made).float()
         hooks = [part.register_forward_hook(note) for part in copied.eval().modules()]
-        scores = copied(x)
+        scores = _required(copied(x), TRIED, classes, who)
         for hook in hooks:
             hook.remove()
-        if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
-            found = getattr(scores, "shape", None)
-            form = f"a {type(scores).__name__}" if found is None else f"shape {tuple(found)}"
-            fix = f"{classes} classes: let its forward give logits, of shape (examples, classes)"
-            raise FedreproError(f"{who} gives {form} for {TRIED} examples of {fix}")
         if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
             raise FedreproError(f"{who} gives probabilities: leave out its last softmax")
-        alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
+        singles = [_required(copied(x[[row]]), 1, classes, who) for row in range(TRIED)]
         before, held = torch.get_rng_state(), dict(copied.named_buffers())
-        trained = copied.train()(x)
+        trained = _required(copied.train()(x), TRIED, classes, f"{who} in training")
         drew = not torch.equal(before, torch.get_rng_state())
     if x._version:  # PyTorch counts writes
         raise FedreproError(f"{who} writes into its input: let it work on a copy")
@@ -237,7 +234,7 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
         fix = f"change it in place, as in self.{lost[0]}.copy_(…)"
         raise FedreproError(f"{who} assigns {lost[0]} another tensor in training: {fix}")
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
-    if not torch.allclose(scores, alone, NEAR, NEAR):
+    if not torch.allclose(scores, torch.cat(singles), NEAR, NEAR):
         said = f"{who} gives an example other scores among others than alone"
         raise FedreproError(f"{said}; take GroupNorm, LayerNorm or BatchNorm with statistics")
     outputs, products = zip(*sizes, strict=True)
@@ -252,6 +249,18 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
         draws=drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR),
         moving=moving,
     )
+
+
+def _required(scores: Any, count: int, classes: int, who: str) -> torch.Tensor:
+    """Return a network's output `scores`; raise FedreproError if not (count, classes) logits."""
+    import torch
+
+    if not isinstance(scores, torch.Tensor) or scores.shape != (count, classes):
+        found = getattr(scores, "shape", None)
+        form = f"a {type(scores).__name__}" if found is None else f"shape {tuple(found)}"
+        fix = f"{classes} classes: let its forward give logits, of shape (examples, classes)"
+        raise FedreproError(f"{who} gives {form} for {count} examples of {fix}")
+    return scores
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrepro.core.portable_ops import elementary_functions_random_cpu_modes as elementary
 from fedrepro.core.portable_ops.compiled_functions_and_products import (
     PLAIN,
     Array,
@@ -24,12 +25,6 @@ from fedrepro.core.portable_ops.compiled_functions_and_products import (
     product,
     row_of,
     transpose,
-)
-from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import (
-    flush,
-    prefetch_line,
-    restore,
-    words,
 )
 from fedrepro.core.portable_ops.padding_and_alignment import LINE
 from fedrepro.networks import compiled_convolutions, compiled_lstm_and_prediction
@@ -62,7 +57,7 @@ def train_model(
 
     Each step's loss is written to `losses` (steps,). `taken` counts the optimiser's earlier steps.
     """
-    before = flush()
+    before = elementary.flush()
     right = spreads = 0
     to = model.weights if descent.direct else model.gradient
     lower = net.maps[0]  # numbers of the body, which adds to its gradient
@@ -77,7 +72,9 @@ def train_model(
             part = rows[piece * order.piece : (piece + 1) * order.piece]
             add = descent.direct or piece > 0
             if net.kept < 1:
-                words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
+                elementary.words(
+                    order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words
+                )
             first, after = order.ends[s] + piece * order.piece, len(part)
             after += first
             crops, by = order.crops[first:after], (data.scale, data.inverse)
@@ -85,7 +82,7 @@ def train_model(
             for following in order.rows[after : after + order.piece]:  # into the cache, in time
                 row = data.inputs[following]
                 for j in range(0, len(row), LINE // data.inputs.itemsize):
-                    prefetch_line(row, j)
+                    elementary.prefetch_line(row, j)
             count = len(part) * net.each
             forward(net, model.used, count, room, room.x, room.activations, net.kept)
             loss, hits = a.evaluate_rows(net, data, part, room)
@@ -104,7 +101,7 @@ def train_model(
                 model.weights[k] += model.gradient[k]
         else:
             move(net, descent, model, taken + s + 1, spreads)
-    restore(before)
+    elementary.restore(before)
     return right
 
 

@@ -21,17 +21,10 @@ from fedrepro.core.portable_ops.compiled_functions_and_products import Array, mu
 from fedrepro.networks.compiled_layout_and_buffers import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.layers import Shape
 from fedrepro.training import compiled_steps
+from fedrepro.training import minibatches_and_augmentation as batches
 from fedrepro.training import step_arrays_losses_variational as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
-from fedrepro.training.minibatches_and_augmentation import (
-    CROPS,
-    NOISE,
-    Task,
-    kinds,
-    normal_pairs,
-    visits,
-)
 from fedrepro.training.stored_and_generated_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
@@ -93,7 +86,11 @@ class CompiledTrainer:
         return kept and self.examples is examples and own == other
 
     def parts(
-        self, tasks: Sequence[Task], start: Arrays, reference: Arrays | None, memory: Arrays | None
+        self,
+        tasks: Sequence[batches.Task],
+        start: Arrays,
+        reference: Arrays | None,
+        memory: Arrays | None,
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks` from tensors `start`; yield each as a `TrainedModels`.
 
@@ -137,18 +134,20 @@ class CompiledTrainer:
         for k, name in enumerate(self.procedure.settings.remembered):
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
-    def _train(self, task: Task, taken: int) -> tuple[Array, int]:
+    def _train(self, task: batches.Task, taken: int) -> tuple[Array, int]:
         """Train on `task` after `taken` steps; return losses (steps,), and steps until stopped."""
         settings, loss_parts = self.procedure.settings, []
         stopping, descent, done = EarlyStopping(task, settings), self._descent(task), 0
-        for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
+        for some in batches.visits(
+            task, settings.batch_size, settings.epochs, bool(settings.patience)
+        ):
             losses, crops = np.empty(len(some.ends) - 1), np.empty(0, np.int64)
             keys, places = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
             if settings.augment != "none":
-                keys, places = some.words(task.rng, CROPS)
-                crops = kinds(keys[np.repeat(places[:, 0], np.diff(some.ends))], some.rows)
+                keys, places = some.words(task.rng, batches.CROPS)
+                crops = batches.kinds(keys[np.repeat(places[:, 0], np.diff(some.ends))], some.rows)
             if self.procedure.network.draws:
-                keys, places = some.words(task.rng, NOISE)
+                keys, places = some.words(task.rng, batches.NOISE)
             order = compiled.StepOrder(
                 some.rows, some.ends, self.procedure.rows, keys, places, crops
             )
@@ -167,7 +166,7 @@ class CompiledTrainer:
                 break
         return np.concatenate(loss_parts), stopping.taken
 
-    def _descent(self, task: Task) -> Any:
+    def _descent(self, task: batches.Task) -> Any:
         settings, number, share = self.procedure.settings, self.dtype.type, 0.0
         if self.prior and settings.batch_size:
             minibatches = task.total(settings.batch_size, settings.epochs)
@@ -220,7 +219,7 @@ class CompiledTrainer:
             self.dtype.type(1 - network.dropout),
             np.array(entropies, np.float64).reshape(-1, 2),
             np.array(tensors, np.int64) if self.drawn else NOTHING,
-            normal_pairs(self.dtype)
+            batches.normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
             Rows(self.means, self.turned).size,

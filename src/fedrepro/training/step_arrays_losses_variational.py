@@ -38,12 +38,7 @@ from fedrepro.networks.compiled_lstm_and_prediction import (
     Recurrent,
     backpropagate_through_time,
 )
-from fedrepro.training.compiled_representation_matching import (
-    Maps,
-    MatchBuffers,
-    features_of,
-    matching_gradients,
-)
+from fedrepro.training import compiled_representation_matching as matching
 
 SGD, ADAM, AMSGRAD = range(3)
 
@@ -108,7 +103,7 @@ class NetArrays(NamedTuple):
     pairs: Array | Nothing
     pair_maps: Array
     pair_shares: Array
-    given: Maps | Nothing
+    given: matching.Maps | Nothing
     kept: Any
     entropies: Array
     tensors: Array | Nothing
@@ -169,7 +164,7 @@ class Scratch(NamedTuple):
     """
 
     body: Images | LstmBuffers | Nothing
-    given: MatchBuffers | Nothing
+    given: matching.MatchBuffers | Nothing
     x: Array
     activations: Array
     errors: Array
@@ -387,8 +382,8 @@ def _match_no_images(
 
 
 def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
-    features_of(net.body, model.received, rows, room.body, room.given)
-    matching_gradients(
+    matching.features_of(net.body, model.received, rows, room.body, room.given)
+    matching.matching_gradients(
         net.body, net.given, model.weights, to, add, rows, step, room.body, room.x, room.given
     )
     return room.given.x, room.given.shown
@@ -396,4 +391,4 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
 
 # writes errors of images by representation matching, and updates its maps f_j; returns what the
 # received network passes to its affine layers, and the same in the order of inputs
-match_images = by_type(_match_no_images, {Maps: _match}, "given")
+match_images = by_type(_match_no_images, {matching.Maps: _match}, "given")

@@ -200,10 +200,8 @@ def _convolutions(images: Arrays) -> tuple[torch.nn.Module, torch.nn.Module]:
         trunk.extend([nn.Conv2d(channels, filters, 3), nn.ReLU(), nn.MaxPool2d(2)])
         channels, sides = filters, [(side - 2) // 2 for side in sides]
     if min(sides) < 1:
-        raise FedreproError(
-            f"features 'convnet' need images of at least 22×22 pixels, not {images.shape}: "
-            "choose larger ones, or leave `features` out"
-        )
+        said = f"features 'convnet' need images of at least 22×22 pixels, not {images.shape}"
+        raise FedreproError(f"{said}: choose larger ones, or leave `features` out")
     places = channels * sides[0] * sides[1]
     head = nn.Sequential(
         nn.Flatten(), Dense(places, HIDDEN), nn.ReLU(), Dense(HIDDEN, len(images.classes))

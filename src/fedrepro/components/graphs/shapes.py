@@ -133,7 +133,5 @@ def small_world(
         graph = _networkx("watts_strogatz_graph", clients, near, rewired, seed=generator)
         if (steps_from(hears_of(graph), 0) >= 0).all():
             return weighed(graph, weights, self_loops)
-    raise FedreproError(
-        f"graph 'small_world' of {clients} nodes was not connected in {MOST_DRAWS} draws; raise "
-        "its neighbours, or rewire fewer"
-    )
+    said = f"graph 'small_world' of {clients} nodes was not connected in {MOST_DRAWS} draws"
+    raise FedreproError(f"{said}; raise its neighbours, or rewire fewer")

@@ -31,10 +31,8 @@ def char_lstm(
     data set) then contain as much information in fewer examples.
     """
     if len(shape) != 1:
-        raise FedreproError(
-            f"model 'char_lstm' reads windows of characters, not inputs of shape {shape}; "
-            "choose mlp or cnn, or a data set of text"
-        )
+        said = f"model 'char_lstm' reads windows of characters, not inputs of shape {shape}"
+        raise FedreproError(f"{said}; choose mlp or cnn, or a data set of text")
     last = predict == "last"
     recurrent: list[Layer] = [Lstm(units, last and i == layers - 1) for i in range(layers)]
     if not last:

@@ -50,10 +50,8 @@ def cnn(
     """
     image = (1, *shape) if len(shape) == 2 else shape
     if len(image) != 3:
-        raise FedreproError(
-            f"model 'cnn' works on images, not on inputs of shape {shape}; "
-            "choose mlp or logistic, or another data set"
-        )
+        said = f"model 'cnn' works on images, not on inputs of shape {shape}"
+        raise FedreproError(f"{said}; choose mlp or logistic, or another data set")
     layers: list[Layer] = []
     for place, count in enumerate(channels, start=1):
         edge = kernel // 2 if padding == "same" else 0
@@ -66,8 +64,6 @@ def cnn(
             layers.append(Dropout(dropout))
     network = Network(image, (*layers, Affine(classes, bias)), "convolutional")
     if min(layer.output(input_shape)[-1] for layer, input_shape, _ in network.places) < 1:
-        raise FedreproError(
-            f"model 'cnn' leaves nothing of images of {image[1]}×{image[2]} pixels: use fewer "
-            "convolutions, a smaller kernel, or padding~same"
-        )
+        said = f"model 'cnn' leaves nothing of images of {image[1]}×{image[2]} pixels"
+        raise FedreproError(f"{said}: use fewer convolutions, a smaller kernel, or padding~same")
     return network

@@ -38,10 +38,8 @@ def _made(
     name: str, shape: tuple[int, ...], classes: int, blocks: int, norm: Norm, width: int
 ) -> Any:
     if len(shape) != 3:
-        raise FedreproError(
-            f"model '{name}' works on images, not on inputs of shape {shape}; choose mlp or "
-            "logistic, or another data set"
-        )
+        said = f"model '{name}' works on images, not on inputs of shape {shape}"
+        raise FedreproError(f"{said}; choose mlp or logistic, or another data set")
     if norm == "group" and width % 2:
         raise FedreproError(f"model '{name}' has GroupNorm of 2 groups: give an even width")
     from fedrepro.networks.residual import SmallResNet

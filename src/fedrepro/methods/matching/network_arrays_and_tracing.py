@@ -296,10 +296,16 @@ class _Walk:
         """Record the units of a traced call's output, and parameter axes that list them."""
         known = [self.given[arg] for arg in node.all_input_nodes if arg in self.given]
         meta: Any = node.meta.get("tensor_meta")
+        if isinstance(meta, tuple | list) and not hasattr(meta, "shape"):
+            inner = node.op == "call_module" and list(self.parts[str(node.target)].parameters())
+            if inner or not all(self.fixed(value.unit) for value in known):
+                raise self.stop(f"'{node.name}'", "gives several tensors")
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
             self.given[node] = _Given(FIXED)
         elif node.op == "get_attr" or not hasattr(meta, "shape"):
             return  # a size, or another number, has no units
+        elif node.op == "call_module" and not known:
+            return
         elif node.op == "call_module":
             self.given[node] = self._part(str(node.target), node, known[0])
         else:

@@ -228,7 +228,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
     common = [permuted_network(network, plan, units) for network, plan in pairs]
     uses = list(itertools.chain(*units.uses))
     # running statistics are permuted, but not compared
-    left_out = {use.at for use in uses} - {use.at for use in uses if use.counted}
+    left_out = {use.at for use in uses} - {use.at for use in uses if use.counted} | {*units.largest}
     total = 0.0
     for place, blocks in enumerate(zip(*common, strict=True)):
         if place not in left_out:

@@ -248,7 +248,7 @@ def _row(
     # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-    if trials > 1 and not set(ours["by_trial"].split()) - {"inf"}:  # never reached in any
+    if trials > 1 and not set(ours.get("by_trial", "0").split()) - {"inf"}:  # never reached in any
         spread = 0.0
     away = difference(mean, printed.value)
     sd = ours[CLIENTS_SD] if over_clients else ours["sd"]

@@ -51,7 +51,7 @@ def schedules(steps: int) -> list[Entry]:
     return [{"steps": steps, "last_steps": steps}, falling]
 
 
-def smaller(steps: int, one_class: Cases, *fixed: Entry) -> ExhibitData:
+def small_rows(steps: int, one_class: Cases, *fixed: Entry) -> ExhibitData:
     """Return changes for small runs: `schedules` of methods `fixed`, less data at the server."""
     iid = cells(schedules(steps), *fixed) if fixed else {}
     methods = {name: {"methods": of["methods"]} for name, of in iid.items() if "methods" in of}
@@ -59,11 +59,11 @@ def smaller(steps: int, one_class: Cases, *fixed: Entry) -> ExhibitData:
 
 
 def small_pictures(one_class: Cases, *fixed: Entry) -> dict[str, ExhibitData]:
-    """Return {"quick": keys, "tiny": keys}, small runs; arguments are as those of `smaller`."""
+    """Return {"quick": keys, "tiny": keys}, small runs; arguments are as those of `small_rows`."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}
-        cases = smaller(work["steps"], one_class, *fixed)
+        cases = small_rows(work["steps"], one_class, *fixed)
         return exhibit(cases, dataset=component("shapes"), model=model, parameters=work)
 
     return {"quick": version(4, 16, rounds=6, steps=5), "tiny": version(2, 8, rounds=2, steps=2)}
@@ -96,8 +96,8 @@ exhibits["table-1"] = exhibit(
         takes part in a round. Means over trials, with one standard deviation.""",
     methods=[FA, WD, RM_AH, RM, AH],
     cases=cells(SCHEDULES, *FIXED),
-    quick=smaller(10, BOTH_ONE_CLASS, *FIXED),
-    tiny=smaller(2, BOTH_ONE_CLASS, *FIXED),
+    quick=small_rows(10, BOTH_ONE_CLASS, *FIXED),
+    tiny=small_rows(2, BOTH_ONE_CLASS, *FIXED),
 )
 
 FA_TUNED, WD_TUNED, RM_TUNED = TUNED = [

@@ -10,6 +10,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,11 +240,9 @@ def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
 
 def _runs(item: Component) -> bool:
     """Return whether `fedrepro run` takes a method by its name alone."""
-    try:
-        plan_of_words(exhibits_of_words(RunWords([item.name]), "page"))
-    except FedreproError:
-        return False
-    return True
+    with suppress(FedreproError):
+        return bool(plan_of_words(exhibits_of_words(RunWords([item.name]), "page")))
+    return False
 
 
 def _bound(item: Component) -> bool:
