@@ -41,8 +41,7 @@ def test_the_example_of_a_million_clients_and_every_data_set_have_their_place() 
     file = ExhibitFile.model_validate(yaml.safe_load(code))
     exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
     assert {run.scenario.clients for run in exhibit.trials} == {10**6}
-    table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
-    assert sorted(table) == sorted(components("dataset"))
+    assert sorted(re.findall(r"^\| `(\w+)` \|", PAGE, re.M)) == sorted(components("dataset"))
     for name, item in components("dataset").items():
         assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
         assert item.meta["licence"] in PAGE

@@ -200,8 +200,7 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
     assert titles == ["a  alike", "b  unlike\n    very", "close-up", "close-up"]
     for rows, axes in zip([*by_case(numbers).values()] * 2, panels, strict=True):
         shown = [list(line.get_ydata()) for line in axes.lines]
-        lines_of_case = round_lines(exhibit, rows)
-        assert all(line.mean in shown for line in lines_of_case.values())
+        assert all(line.mean in shown for line in round_lines(exhibit, rows).values())
     assert [axes.get_xlabel() for axes in panels] == ["", "", *["communication rounds"] * 2]
     assert not any(text.get_text() for axes in panels for text in axes.texts)
 

@@ -37,8 +37,7 @@ BY_CASE = {"one": {"label": "one", "trials": 4}, "two": {"label": "two", "trials
 )
 def test_trials_of_a_method_are_of_the_exhibit_a_scale_a_case_or_its_own(scale, settings, found):
     least = {"sweep": ONE_POINT, "methods": TWO, "paired": True}
-    points = small(scale, **least | settings).points
-    assert [dict(point.trials) for point in points] == found
+    assert [dict(point.trials) for point in small(scale, **least | settings).points] == found
 
 
 PAIRS = [{"rounds": 2, "messages": "averaged"}, {"rounds": 3, "messages": "sequential"}]

@@ -206,8 +206,7 @@ def descending(made, **settings):
 
 def after(drift, name, rounds=1, **values):
     """The states before and after each round."""
-    made = METHODS[name].fn(rounds=rounds, **values)
-    return states(made, drift.clients, drift.info)
+    return states(METHODS[name].fn(rounds=rounds, **values), drift.clients, drift.info)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

@@ -111,8 +111,7 @@ FASHION = "paper/arena/1-fashion-mnist-skewed"
 )
 def test_a_recorded_run_counts_by_multiplications(recorded, stage, key, times):
     record(recorded, run={"seconds": {stage: 60.0}} if stage else {"machine": {}})
-    found = of(f"reports/{key}.svg")
-    assert found.hours * 3600 == pytest.approx(60 * times)
+    assert of(f"reports/{key}.svg").hours * 3600 == pytest.approx(60 * times)
 
 
 def test_the_command_says_all_of_it(capsys):
@@ -125,8 +124,7 @@ def test_the_command_says_all_of_it(capsys):
 
 
 def test_rounds_count_what_clients_train_on_and_data_of_the_server_are_prepared_too():
-    jobs = of("reports/paper/arena/1-mnist-skewed.html").jobs
-    assert jobs["prepare"] == 2  # and Fashion-MNIST
+    assert of("reports/paper/arena/1-mnist-skewed.html").jobs["prepare"] == 2  # and Fashion-MNIST
     training = components("training")["sgd"].spec({"batch_size": 10})
 
     def on(name, **values):

@@ -246,8 +246,7 @@ def said_or_done(folder: Path, line: list[str]) -> None:
     assert status in (0, 1, 2), (line, said)
     assert "Traceback" not in said + out.getvalue()
     if status == 2 and not usage and line[:2] != ["check", "pfnm"]:
-        last = said.splitlines()[-1]
-        assert last.startswith("fedrepro: "), (line, said)
+        assert said.splitlines()[-1].startswith("fedrepro: "), (line, said)
     event(f"status {status}")
 
 

@@ -108,8 +108,7 @@ def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
     x = start.copy()
     for _ in range(steps):
         x -= 2 / x.size * applied(applied(x) - pull)
-    found = merging.plain_descent(applied, start, pull, steps)
-    assert np.allclose(found, x, rtol=1e-6, atol=1e-7)
+    assert np.allclose(merging.plain_descent(applied, start, pull, steps), x, rtol=1e-6, atol=1e-7)
     assert not np.isfinite(
         merging.plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)
     ).any()

@@ -182,8 +182,7 @@ def test_a_belief_is_two_numbers_a_weight_and_predicts_by_draws(variational, dig
     (x, labels), nodes = examples_of(digits), kept_by(variational)
     for node in range(CLIENTS):
         right = logits_of(nodes, node, x).argmax(1) == labels
-        found = values(rows, "accuracy_of_means", "after", node)
-        assert found == pytest.approx(right.mean())
+        assert values(rows, "accuracy_of_means", "after", node) == pytest.approx(right.mean())
     assert "accuracy_of_means" not in set(frame_of(variational).query("phase == 'round'")["metric"])
 
 

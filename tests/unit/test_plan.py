@@ -278,8 +278,7 @@ def empty(scale="tiny", each="all", **config):
 
 
 def run_of(name="fedavg"):
-    found = plan("tiny")
-    return next(run for run in found.splits if run.method.name == name)
+    return next(run for run in plan("tiny").splits if run.method.name == name)
 
 
 def test_two_folders_are_one_only_for_the_same_run():

@@ -233,8 +233,7 @@ def test_shown_settings_race_over_the_rounds_of_their_own():
         found = {(run.method["fraction"], run.method["rounds"], run.every.race) for run in runs}
         assert found == {(0.1, 40, 40), (0.5, 8, 8)}
         assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
-    one_rate = planned(methods=fedavg(training={"lr": 0.1}))
-    assert {run.is_race for run in one_rate.splits} == {False}
+    assert {run.is_race for run in planned(methods=fedavg(training={"lr": 0.1})).splits} == {False}
 
 
 def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():

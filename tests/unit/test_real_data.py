@@ -140,8 +140,7 @@ def test_roles_say_what_the_plays_say() -> None:
 
     arrays = real_arrays("shakespeare+source~tiny+validation~0.2")
     text = lzma.decompress((MIRROR / "shakespeare/tiny_shakespeare.txt.xz").read_bytes()).decode()
-    heads = set(re.findall(r"(?:\A|\n\n)([^\n:]+):\n", text))
-    assert set(arrays.group_names) <= heads
+    assert set(arrays.group_names) <= set(re.findall(r"(?:\A|\n\n)([^\n:]+):\n", text))
     assert decoded(arrays, "train", "First Citizen").startswith(
         "Before we proceed any further, hear me speak.\nYou are all resolved"
     )

@@ -481,8 +481,7 @@ def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(
         label_counts=np.ones((3, 3), int),
     )  # fmt: skip
     assert local.numbers == numbers + 2 * (3 + 3 + 1)  # running statistics are sent as well
-    ensemble = fedrepro.combine(local, "weighted_ensemble")
-    assert isinstance(ensemble, GlobalModel)
+    assert isinstance(fedrepro.combine(local, "weighted_ensemble"), GlobalModel)
     with pytest.raises(FedreproError, match="combines networks of one architecture, and these"):
         fedrepro.combine(local, "average")
     for method in ("feddf+epochs~1", "dense+epochs~1"):

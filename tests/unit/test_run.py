@@ -180,8 +180,7 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert row["megabytes"] == pytest.approx(sent / 1e6, rel=0.01)
     for name in ("file", "csv", "yaml"):
         assert Path(found.attrs[name]).stat().st_size
-    again = fedrepro.run(found.attrs["yaml"])
-    assert again["accuracy"].tolist() == found["accuracy"].tolist()
+    assert fedrepro.run(found.attrs["yaml"])["accuracy"].tolist() == found["accuracy"].tolist()
 
 
 NET = """import torch

@@ -139,8 +139,7 @@ def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_i
     assert found["w"] is not new["w"]
     first = checkpoints.normalized({"kept": {}})
     first["kept"][1] = np.arange(4)[::2]
-    found = checkpoints.normalized(first, first)
-    assert found["kept"][1].flags.c_contiguous
+    assert checkpoints.normalized(first, first)["kept"][1].flags.c_contiguous
     first = checkpoints.normalized({"kept": {1: np.zeros(2)}})
     with pytest.raises(FedreproError, match=r"state\['kept'\]\[2\] is a deque"):
         checkpoints.normalized({"kept": {**first["kept"], 2: deque()}}, first)

@@ -33,8 +33,7 @@ SIZES = [20, 7, 13]
 
 
 def network():
-    token = "cnn+channels~2+hidden~5+kernel~3"
-    return network_of(parse_token("model", token), SHAPE, CLASSES)
+    return network_of(parse_token("model", "cnn+channels~2+hidden~5+kernel~3"), SHAPE, CLASSES)
 
 
 def procedure(**values):

@@ -281,8 +281,7 @@ def test_networks_that_cannot_be_matched_are_refused_when_planned_and_before_tra
 
 
 def planned(entry, **settings):
-    entry = {"label": "M", **entry}
-    return small(methods=[entry], sweep={"partition.clients": [2]}, **settings)
+    return small(methods=[{"label": "M", **entry}], sweep={"partition.clients": [2]}, **settings)
 
 
 @pytest.mark.parametrize(
