@@ -216,7 +216,7 @@ def _load(file: str) -> None:
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a model function (shape, classes), of `module`, that calls a user's class `made`."""
+    """Wrap a user's class `made` as a model function (shape, classes) with __module__ `module`."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         variadic = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)

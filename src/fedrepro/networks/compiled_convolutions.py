@@ -101,7 +101,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def gives(c: Array) -> int:
-    """Return a layer's padded output length per example; `c` is its row of Convolutions.layers."""
+    """Return the length of an example's output after pooling, rows filled to whole vectors."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count

@@ -139,7 +139,7 @@ class ExhibitMethod:
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return a figure's methods in `case`, if it has any; `at` sets parameters of fine-tuning."""
+    """Return a figure's methods in scenario `case`, if any; `at`: {fine-tuning setting: value}."""
     case_entry = settings.case(case)
     known = {key for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:

@@ -100,7 +100,7 @@ def visible(count: int) -> list[str]:
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """Reserve one of the GPUs `names` for this process, once one is free, and return its index.
+    """Reserve one of the GPUs `names` (UUIDs) once one is free; return its position in `names`.
 
     A reservation locks a file in `folder`; FEDREPRO_GPU_JOBS (default 1) processes share a GPU.
     """

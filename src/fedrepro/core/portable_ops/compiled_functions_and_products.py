@@ -156,7 +156,10 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writer of LLVM code for vectors of `lanes` numbers (by default 512 bits) of type `dtype`."""
+    """Emits LLVM instructions by `builder` on vectors of `lanes` numbers of type `dtype`.
+
+    By default a vector has 512 bits. Methods take and return LLVM values.
+    """
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth

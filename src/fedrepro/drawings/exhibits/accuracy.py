@@ -103,7 +103,7 @@ SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
 
 @drawing("accuracy-and-size")
 class AccuracyAndSize(Figured):
-    """A figure of test accuracy, with a close-up, and model size, against the swept parameter."""
+    """Three panels against the swept parameter: test accuracy, a close-up of it, model size."""
 
     shows_pairs: ClassVar[bool] = True
 

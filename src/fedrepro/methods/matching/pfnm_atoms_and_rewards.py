@@ -27,7 +27,8 @@ class Gaussians:
     """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
     For weights to Q classes, classed (n, Q) is mean · precision, classed_precision (n, Q) or (1,
-    Q). For all others, lengths (n,) is |mean · precision|² and precision (n,) or (1,).
+    Q). Of all other weights only the squared length of mean · precision is kept, lengths (n,), with
+    precision (n,) or (1,); callers pass inner products of these.
     """
 
     lengths: Array

@@ -59,7 +59,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def reasons(row: Row) -> str:
-    """Explain the verdict in a row of printed.csv by the columns note, `apart` and `set_up`."""
+    """Join what the columns note, `apart` and `set_up` of a printed.csv row say on its verdict."""
     apart = row.get("apart", "")
     check = printed.check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]

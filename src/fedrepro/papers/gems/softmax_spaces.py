@@ -223,7 +223,7 @@ class Intersecting:
         return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
 
     def descend(self, spaces: Spaces) -> tuple[Array, int]:
-        """Descend from the mean of the centres towards `spaces`; return the point and the steps."""
+        """Minimise the distance outside `spaces` from the mean of centres: (last point, steps)."""
         hinges = self.printed(spaces)
         if self.as_published and self.kind == "ball":
             # a mistake that equation (2) does not have: sum_k max(0, |c_k (w - c_k)| - r_k)

@@ -70,9 +70,10 @@ def update(
     """Match the clients' networks of a new step to earlier global units (atoms), and each other.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
-    K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J), for
-    each hidden layer from the top. The paper's equation (11) favours no atom at the first step;
-    with `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
+    K) are clients' shares of each class, `rule` how units are assigned, `orders` the clients' order
+    in each pass (passes, J), for each hidden layer from the top. The paper's equation (11) counts
+    earlier steps, so none at the first; with `crowd_first` its equation (9), which counts clients,
+    is used there. New atoms follow earlier ones.
     """
     step = before.step + 1
 

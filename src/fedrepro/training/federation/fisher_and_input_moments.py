@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class BodyMoments(CompiledBody):
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
-    Call `outputs` first: `moments` and `learn` sum over the examples of its latest call.
+    Call `outputs` first. Of the examples of its latest call `moments` sums products of inputs, and
+    `learn` products or squares of gradients; no weight changes.
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
@@ -249,9 +250,9 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k, in linear and convolutional layers, averages (d log p(y | x) / d w_k)² over examples, and
-    over y by the model's probabilities; `labels` "data" takes the true y. Source: Matena and
-    Raffel, NeurIPS 2022, section 3.
+    Weights and biases of linear and convolutional layers have it, other tensors are left out. F_k
+    averages (d log p(y | x) / d w_k)² over examples, and over y by the model's probabilities;
+    `labels` "data" takes the true y. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), matrices.layer_matrices(network)
