@@ -155,6 +155,9 @@ def test_a_minibatch_of_every_client_is_a_gradient_at_the_masters_weights(given)
     settings = replace(given.clients.settings, batch_size=len(rows))
     _, _, pooled = first_round(holders(given.clients, [rows], settings=settings))
     assert torch.allclose(state["flat"], pooled["flat"], atol=1e-5)
+    none = holders(given.clients, [given.rows[0], given.rows[0][:0]])
+    with pytest.raises(FedreproError, match="client 1 of trial 0 has no training examples"):
+        first_round(none, minibatches=1)
 
 
 def test_downpours_messages_are_the_clients_mean_gradients(given):

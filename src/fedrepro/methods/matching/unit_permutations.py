@@ -259,8 +259,8 @@ def gradient(
         free = permuted_network(networks[p], carried, units)
         for use in (use for use in units.uses[layer] if use.counted):
             # where an array lists the set on two axes, it is permuted along the other one
-            beside = [own for own in units.uses[layer] if own.at == use.at and own != use]
-            mixed = units.times(free, beside, matrix)
+            other_axis = [own for own in units.uses[layer] if own.at == use.at and own != use]
+            mixed = units.times(free, other_axis, matrix)
             slope = slope + units.rows(mixed, use) @ units.rows(rest, use).T
         slopes.append(slope)
     return slopes
