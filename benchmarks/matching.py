@@ -25,7 +25,7 @@ sys.path.append(str(harness.ROOT / "tests" / "unit"))
 import literal_matching as literal  # noqa: E402
 
 from fedrepro.methods.matching.network_arrays_and_tracing import class_shares  # noqa: E402
-from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks  # noqa: E402
+from fedrepro.methods.matching.pfnm_sequential_matching import Rule, Variances, match_networks  # noqa: E402
 
 AUTHORS_SECONDS = (1.5, 1.9)  # recorded with the authors' code for cases of this size
 CLASSES = 10

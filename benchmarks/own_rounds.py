@@ -26,7 +26,7 @@ from fedrepro.training.engine import train_and_average
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 MATCHING = RepresentationMatching(1.0, "mean")

@@ -39,7 +39,7 @@ from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.training.federation.clients import ClientData, Clients, initial_weights  # noqa: E402
-from fedrepro.training.stored_and_generated_examples import Examples  # noqa: E402
+from fedrepro.training.training_examples import Examples  # noqa: E402
 from fedrepro.training.training_settings_and_procedures import settings_of  # noqa: E402
 
 SLICES = "loop of slices"

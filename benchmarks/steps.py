@@ -44,7 +44,7 @@ from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
 from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
 from fedrepro.training.minibatches_and_augmentation import Task  # noqa: E402
-from fedrepro.training.stored_and_generated_examples import Examples  # noqa: E402
+from fedrepro.training.training_examples import Examples  # noqa: E402
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks

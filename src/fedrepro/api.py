@@ -154,10 +154,11 @@ class ClientInfo:
     Attributes:
         training: the clients' local training procedure, such as sgd with its parameters.
         device: where to compute, such as cpu or cuda.
-        example_counts, label_counts: training examples by client, int64 (J,), and class, (J, K).
+        example_counts: how many training examples each of the J clients has, int64 (J,).
+        label_counts: how many each client has of each of the K classes, int64 (J, K).
         pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
         public_inputs, public_labels: a public sample at the server, float32 (n, D), int64 (n,).
-        validation_inputs, validation_labels: validation examples at the server, float32, int64.
+        validation_inputs, validation_labels: validation examples at the server, likewise.
         clients: for a one-shot method, an object by which it asks clients to train or evaluate.
         start: the weights that all clients started from, tensors (1, *shape) by name.
     """
@@ -212,8 +213,8 @@ class GlobalModel:
             its weight for that class, and the key draws among classes with equal votes.
         gate: if given, a dense network from all m * K logits to K: weight0 (m * K, …), bias0, ….
         widths: numbers of hidden units of each network, if networks differ in them.
-        unseen: for each client the positions, int64, of validation examples that the method did not
-            use; hyperparameters are selected on these alone.
+        unseen: for each client the positions, int64, among its validation examples of those that
+            the method did not use; hyperparameters are selected on these alone.
     """
 
     model: Spec
@@ -295,8 +296,8 @@ class Federated(Protocol):
     model per client. Results depend on arguments alone. `rounds` is the number of rounds to run.
 
     On a graph, without a server, methods get `GraphNodes` instead of `Clients`. Instead of `model`
-    they have `beliefs`, which returns {"before": tensors, "after": tensors}: all N nodes' weights
-    by name, (N, *shape), before and after each node combines its network with its neighbours'.
+    they have beliefs(state, nodes), which returns {"before": tensors, "after": tensors}: N nodes'
+    weights by name, (N, *shape), before and after each combines its network with its neighbours'.
     """
 
     rounds: int
@@ -320,8 +321,8 @@ Tensors = Mapping[str, np.ndarray]
 class Simulated:
     """The measurements of a simulation, a method that needs neither a data set nor models.
 
-    rounds: by measured step and name of metric, a number for all N nodes or an array (N,); the last
-    step's are the final results. ended: further results of the whole run, by name of metric.
+    rounds: by measured step and name of metric, one number for all N nodes together, or an array
+    (N,); the last step's are final results. ended: further results of the run, by name of metric.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -368,12 +369,12 @@ def method(
         label: its name in figures; by default `name`.
         evaluate: parts of the data, such as test, on which its models are measured.
         scenario: what it fixes of partition, model, training: {kind: name or {parameter: value}}.
-        metrics: metrics, by name, that are measured of this method alone.
-        prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters).
-            It is called once for equal values of these; the method gets the result as `prepared`.
+        metrics: metrics, by name, that this method alone reports.
+        prepare: for one-shot methods, a function of (clients, info, *, rng, some own parameters).
+            It is called once for equal values of these; the method gets its result as `prepared`.
         sends: what clients send besides their models, as a phrase (with need `client_answers`).
         one_start: whether clients must start from equal weights; "better": they should.
-        grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.
+        grid: {parameter: values to try}, which have at most 8 (BUDGET) combinations in all.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
             different architectures if `models` allow it.
         merges: whether it merges weights into one network of the clients' architecture, and so

@@ -14,7 +14,7 @@ from fedrepro.training import engine
 from fedrepro.training.autograd_trainer_and_noise import ModelNoise
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, normal_pairs
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 
 def clients_of(sizes, numbers, classes, dtype=torch.float32):
@@ -106,12 +106,6 @@ def lstm(w, x, layers, all_positions=False):
     return logits.transpose(1, 2) if all_positions else logits[:, -1]
 
 
-def has_not_risen(accuracies, patience):
-    """Whether none of the last epochs is better than the best one before them."""
-    before, last = accuracies[:-patience], accuracies[-patience:]
-    return bool(before) and max(last) <= max(before)
-
-
 def loop(predict, examples, task, settings, start, extra=None, random=False):
     """One client's weights after training: autograd, torch.optim, the same minibatches.
 
@@ -158,6 +152,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         right += int((logits.argmax(1) == y).sum())
         if inside == task.per_epoch(settings.batch_size) - 1:
             accuracies, right = [*accuracies, right], 0
-            if has_not_risen(accuracies, settings.patience):
+            before, last = accuracies[: -settings.patience], accuracies[-settings.patience :]
+            if before and max(last) <= max(before):  # the last ones are no better than before
                 break
     return {k: np.asarray(v.detach()) for k, v in weights.items()}

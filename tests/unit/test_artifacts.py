@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedrepro.core import checkpoint_and_model_files as checkpoints
-from fedrepro.core import checkpoint_and_model_files as state_and_model_files
 from fedrepro.core import checksummed_files as artifacts
 from fedrepro.core.errors import FedreproError
 
@@ -192,7 +191,7 @@ def test_a_table_says_where_it_comes_from_and_recorded_ones_under_the_same_key(t
 @pytest.mark.parametrize(("most", "groups"), [(1, 4), (70, 2), (10**6, 1)])
 def test_local_models_come_back_from_blocks_in_any_order(tmp_path, monkeypatch, most, groups):
     """From row groups that stay below what parquet takes: a model has 32 bytes."""
-    monkeypatch.setattr(state_and_model_files, "GROUP_BYTES", most)
+    monkeypatch.setattr(checkpoints, "GROUP_BYTES", most)
     tensors = models(tmp_path / "m.parquet")
     assert pq.ParquetFile(tmp_path / "m.parquet").num_row_groups == groups
     for i in (2, 3):

@@ -122,6 +122,9 @@ def test_the_smallest_of_nearly_the_best_is_divided_by_all():
     assert found.at == "x, J = 5, sigma2 = 10"
     (strict,) = intervals(check(**smallest, within=0.0005), numbers)
     assert strict.value == pytest.approx(0.91)
+    diverged = pd.concat([own([good[0], [math.nan] * 2, good[2]], split="train"), frame[3:]])
+    lost = list(one.missing("x", numbers | {"x": Numbers(diverged)}))
+    assert lost == ["a finite number of A at x, J = 5, sigma2 = 10"]
 
 
 def rising(rounds):
@@ -170,6 +173,7 @@ ALIKE = clients(**{name: dict.fromkeys((2, 5, 10, 20), 0.9) for name in "AB"})
         (ROUNDS | {"above": 70}, rising(50), "refuted"),
         (ROUNDS | {"above": 90}, rising(500), "holds"),
         (ROUNDS | {"above": 400}, rising(500), "undecided"),
+        (ROUNDS | {"at_most": 50}, rising(500), "refuted"),
         # most points are more than half of those that hold, are refuted, or neither
         *((VALUE | {"points": "most", "above": 0.5},
            clients(A=dict(enumerate([0.9] * held + [0.1] * broken + [0.5] * open_))), word)

@@ -18,17 +18,10 @@ from claim_tables import check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
+from fedrepro.numbers.verdicts import verdicts_on_printed_values as judging
 from fedrepro.numbers.verdicts.claim_check_kinds import Bounds
 from fedrepro.numbers.verdicts.claim_numbers import contrasts
 from fedrepro.numbers.verdicts.claim_verdicts import AGAIN, CONFIDENCE, Rules, decide, keeps
-from fedrepro.numbers.verdicts.verdicts_on_printed_values import (
-    DIFFERENT,
-    FEW,
-    ONE,
-    PrintedValue,
-    noise,
-    printed_verdict,
-)
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
@@ -262,22 +255,28 @@ def words(deviation, ours, theirs, tolerance=0.01):
     for _ in range(2 * REPLICATES):
         own, other = rng.normal(0.8, deviation, ours), rng.normal(0.8, deviation, theirs).mean()
         place = "x", {}, "A", "accuracy", "test"
-        printed = PrintedValue(*place, other, None, theirs, "", None, "x")
-        scatter = noise(printed, own.std(ddof=1) if ours > 1 else float("nan"), ours)
+        printed = judging.PrintedValue(*place, other, None, theirs, "", None, "x")
+        scatter = judging.noise(printed, own.std(ddof=1) if ours > 1 else float("nan"), ours)
         away = own.mean() - other
-        found.append(printed_verdict("accuracy", own.mean(), away, tolerance, scatter, ours))
+        found.append(
+            judging.printed_verdict("accuracy", own.mean(), away, tolerance, scatter, ours)
+        )
     return found
 
 
 @pytest.mark.parametrize("deviation", [0.001, nightly(0.004), 0.008, nightly(0.016), 0.04])
 @pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (3, 3), (5, 1), (10, 5), (20, 5)])
 def test_a_right_implementation_is_seldom_called_better_or_worse(deviation, ours, theirs):
-    assert np.isin(words(deviation, ours, theirs), DIFFERENT).mean() < TWICE
+    assert np.isin(words(deviation, ours, theirs), judging.DIFFERENT).mean() < TWICE
 
 
 @pytest.mark.parametrize(
     ("deviation", "ours", "theirs", "word", "share"),
-    [(0.001, 1, 3, ONE, 0.999), (0.08, 5, 3, FEW, 0.99), (0.005, 20, 5, "reproduced", 0.8)],
+    [
+        (0.001, 1, 3, judging.ONE, 0.999),
+        (0.08, 5, 3, judging.FEW, 0.99),
+        (0.005, 20, 5, "reproduced", 0.8),
+    ],
 )
 def test_scatter_says_what_is_judged_and_reproduced(deviation, ours, theirs, word, share):
     assert np.mean(np.array(words(deviation, ours, theirs)) == word) > share

@@ -167,6 +167,12 @@ def test_points_that_are_left_out_by_design_are_not_missing_and_judged_by_the_ot
     numbers = by("clients", "hidden", A=CELLS, B={(2, 50): 0.8})
     found = judged(check(**BEATS, above=0, ragged=True), numbers)
     assert (found.verdict, found.points) == ("holds", 1)
+    for place, missing in (
+        ((5, 50), []),
+        ((2, 50), ["a finite number of A at x, J = 2, hidden = 50"]),
+    ):
+        diverged = by("clients", "hidden", A={**CELLS, place: math.nan}, B={(2, 50): 0.8})
+        assert judged(check(**BEATS, above=0, ragged=True), diverged).missing == missing
     # An exhibit says what was left out by design, and it is not still to come.
     one = check(**BEATS, exhibits=["x", "y"], above=0, ragged=True, where={"units": [200]})
     whole = by("units", A={200: 0.9}, B={200: 0.8})

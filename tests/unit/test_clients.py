@@ -24,7 +24,7 @@ from fedrepro.training.engine import train
 from fedrepro.training.federation import client_queries_and_costs as queries
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 
 @pytest.fixture(scope="module")
@@ -313,13 +313,10 @@ def test_private_tensors_go_on_are_not_averaged_and_stay_where_a_client_fails(cl
     for name, value in mean.tensors.items():
         assert np.allclose(value[0], np.tensordot(weights, each.tensors[name], 1), atol=1e-6)
     # What a client keeps between rounds does not depend on who else is chosen.
-    private = shifts(clients)
-    first = moved(clients, start, private)
     alone = moved(clients, start, {"shift": private["shift"][[2]]}, chosen=[2])
-    assert np.array_equal(alone.private["shift"], first.private["shift"][[2]])
-    assert not same(moved(clients, start, first.private).private, first.private)
-    private = shifts(clients)
-    well = moved(clients, start, private).private["shift"]
+    assert np.array_equal(alone.private["shift"], each.private["shift"][[2]])
+    assert not same(moved(clients, start, each.private).private, each.private)
+    well = each.private["shift"]
     private["shift"][1] = 3e38
     found = moved(clients, start, private)
     assert found.finite.tolist() == [True, False, True, True]
@@ -365,7 +362,6 @@ def test_clients_evaluate_and_differentiate_over_all_characters_and_so_is_accura
     assert numbers["accuracy", "train"] == right.mean()
     clients = [right[rows].mean() for rows in split.rows]
     assert numbers["accuracy_clients", "train"] == pytest.approx(np.mean(clients))
-    logits, after = literal(weights, split)
     each = functional.cross_entropy(logits, after, reduction="none").mean(1)
     right = (logits.argmax(1) == after).double().mean(1)
     found = queries.evaluated(NETWORK, split.examples, split.rows, weights)

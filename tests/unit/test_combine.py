@@ -20,7 +20,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.stages.user_models.model_and_data_files import read_state
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 ROOT = Path(__file__).parents[2]
 CLIENTS, UNITS, CLASSES = 5, 20, 10

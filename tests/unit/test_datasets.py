@@ -22,7 +22,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.data import raw_files as table_module
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import COLUMNS, forms, largest_unpacked, read_dataset_table
-from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
+from fedrepro.data.stratified_samples_and_splits import apportion, split_groups, stratified_sample
 
 
 def arrays_of(token, raw=Path()) -> Arrays:

@@ -27,7 +27,7 @@ from fedrepro.training.engine import train_and_average
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order, schedule
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]
@@ -346,7 +346,7 @@ def test_memory_of_a_step_does_not_grow_with_the_examples():
         ({"rows": np.empty(0, np.int64)}, {}, "client 1 of trial 0 has no training examples"),
         ({"done": 1}, {"patience": 2}, "cannot stop early; leave `patience`"),
         ({}, {"patience": 2, "memory": {}}, "cannot stop early; leave `patience`"),
-        ({}, {"reference": {"bias9": np.zeros(1)}}, "no 'bias9': name `reference` as `start`"),
+        ({}, {"reference": {"bias9": np.zeros(1)}}, "the network has no 'bias0': give it"),
     ],
 )
 def test_a_task_that_cannot_be_trained_is_a_sentence(changes, more, sentence):

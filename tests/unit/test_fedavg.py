@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from contract import METHODS, asked_by, states
-from hypothesis import given as drawn_from
-from hypothesis import strategies as st
 from plain import loop, mlp
 from problems import problem, unwell
 
@@ -162,14 +160,6 @@ def test_weight_divergence_is_twice_as_strong_as_fedprox(given):
     for k, v in one.items():
         assert v.tobytes() == two[k].tobytes()
         assert v.tobytes() != three[k].tobytes()
-
-
-@drawn_from(st.integers(1, 200), st.floats(0, 1), st.integers(0, 5))
-def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
-    chosen = sample_clients(clients, fraction, RngKey(0).at(round=done))
-    assert len(chosen) == max(1, round(fraction * clients))
-    assert sorted(set(chosen.tolist())) == chosen.tolist()
-    assert 0 <= chosen.min() <= chosen.max() < clients
 
 
 def test_a_client_that_diverges_is_as_if_not_drawn_and_momentum_is_as_many_steps(given):

@@ -71,16 +71,12 @@ def test_make_has_the_targets_that_its_help_names():
     assert make("make", "-n").stdout == make("make", "-n", "quick").stdout
 
 
-def copy_for_make(folder: Path) -> Path:
+def test_another_python_is_refused_and_clean_keeps_the_record_data_and_environment(tmp_path):
     lock = "src/fedrepro/core/command_under_lock.py"
     for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", lock):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text((ROOT / name).read_text())
-    return folder
-
-
-def test_another_python_is_refused_and_clean_keeps_the_record_data_and_environment(tmp_path):
-    other = copy_for_make(tmp_path) / "python3.10"
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    other = tmp_path / "python3.10"
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
     done = make("make", "env", f"PYTHON={other}", folder=tmp_path)

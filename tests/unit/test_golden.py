@@ -60,13 +60,9 @@ COSINES, SINES = (wave(np.arange(BLOCK) * ANGLE) for wave in (np.cos, np.sin))
 
 def of_dataset(item):
     arrays = real_arrays(item.name + SMALLER.get(item.name, ""))
-    splits = ("train", "test")
-    return [*(thinned(a[s]) for s in splits for a in (arrays.x, arrays.y))]
-
-
-def thinned(array):
-    """Some of the rows of an array that would be too large in float64."""
-    return array[:: 1 + array.size // 60_000_000]
+    found = [array[split] for split in ("train", "test") for array in (arrays.x, arrays.y)]
+    # some of the rows of an array that would be too large in float64
+    return [array[:: 1 + array.size // 60_000_000] for array in found]
 
 
 def of_feature(item):

@@ -56,7 +56,7 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     from fedrepro.training.engine import train
     from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches_and_augmentation import Task
-    from fedrepro.training.stored_and_generated_examples import Examples
+    from fedrepro.training.training_examples import Examples
     from fedrepro.training.training_settings_and_procedures import settings_of
 
     values, shape, classes = MODELS[model]

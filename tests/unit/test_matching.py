@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.methods.matching.pfnm_atoms_and_rewards import MatchedLayer, novelty, reward_matrix
-from fedrepro.methods.matching.sequential_matching import Rule, match, useful_columns
+from fedrepro.methods.matching.pfnm_sequential_matching import Rule, match, useful_columns
 from fedrepro.methods.matching.unit_permutations import best_columns
 
 seeds = st.integers(0, 2**32 - 1)

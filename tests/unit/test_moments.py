@@ -21,7 +21,7 @@ from fedrepro.training.federation.fisher_and_input_moments import (
     input_moments,
     kronecker_factors,
 )
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 CLASSES, COUNT = 3, 7
 
@@ -149,12 +149,11 @@ def test_input_moments_are_those_of_kronecker_factors_and_are_given_of_single_la
 
 def test_moments_have_a_bias_of_one_and_of_matrices_alone():
     network, tensors, examples = made("mlp")
+    whole, x = input_moments(network, tensors, examples), examples.inputs.numpy()
     below = {name: tensors[name] for name in ("weight0", "bias0")}
     found = input_moments(network, below, examples, only=["weight1"])
-    assert np.array_equal(found["weight1"], input_moments(*made("mlp"))["weight1"])
-    network, tensors, examples = made("mlp")
-    found = input_moments(network, tensors, examples)["weight0"]
-    x = examples.inputs.numpy()
+    assert np.array_equal(found["weight1"], whole["weight1"])
+    found = whole["weight0"]
     assert found[-1, -1] == 1
     assert np.allclose(found[-1, :-1], x.mean(0), atol=1e-6)
     assert np.allclose(found[:-1, :-1], x.T @ x / COUNT, atol=1e-5)

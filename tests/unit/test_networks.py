@@ -14,6 +14,8 @@ from torch.nn import functional
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import Affine, Dropout, Relu
+from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.autograd_trainer_and_noise import right_predictions
 from fedrepro.training.engine import is_compiled, train_and_average
@@ -251,20 +253,18 @@ def test_at_the_prior_the_divergence_has_no_gradient():
     assert all(np.array_equal(value, runs[1][key]) for key, value in runs[0].items())
 
 
-LENET5 = {"channels": [6, 16], "hidden": [120, 84], "padding": "valid", "bias": False}
-DENSES = {"channels": [128] * 3, "hidden": None, "kernel": 3, "padding": "valid", "pools": 2}
-PUBLISHED = [
-    # FedFisher's LeNet: 25·6 + 150·16 + 256·120 + 120·84 + 84·10
-    (LENET5, (28, 28), 44_190),
-    # DENSE's code on CIFAR-10: 28·128 + 2 (1152 + 1) 128 + (4·4·128 + 1) 10
-    (DENSES, (3, 32, 32), 319_242),
-]
-
-
-@pytest.mark.parametrize(("values", "shape", "count"), PUBLISHED)
-def test_networks_have_the_papers_numbers_of_parameters(values, shape, count):
+@pytest.mark.parametrize(
+    ("token", "shape", "count"),
+    [
+        # FedFisher's LeNet: 25·6 + 150·16 + 256·120 + 120·84 + 84·10
+        ("bias~false+channels~6@16+hidden~120@84+padding~valid", (28, 28), 44_190),
+        # DENSE's code on CIFAR-10: 28·128 + 2 (1152 + 1) 128 + (4·4·128 + 1) 10
+        ("channels~128@128@128+hidden~none+kernel~3+padding~valid+pools~2", (3, 32, 32), 319_242),
+    ],
+)
+def test_networks_have_the_papers_numbers_of_parameters(token, shape, count):
     """Those that docs/models.md does not name."""
-    found = network_of(components("model")["cnn"].spec(values), shape, 10)
+    found = network_of(parse_token("model", f"cnn+{token}"), shape, 10)
     assert Layout(found.shapes).numbers == count
 
 
@@ -289,6 +289,15 @@ class Weighed(Entropy):
 )
 def test_what_no_compiled_step_knows_is_differentiated_automatically(name, terms, device):
     assert not chosen(network(name), device, terms)
+
+
+def test_layers_of_ones_own_and_several_rates_are_differentiated_automatically():
+    own, maps = type("Leaky", (Relu,), {})(), (Affine(4), Affine(3), Affine(2))
+    for rates, relu, compiled in (((0.1, 0.1), Relu(), True), ((0.1, 0.8), Relu(), False),
+                                  ((0.1, 0.1), own, False)):  # fmt: skip
+        first, second = map(Dropout, rates)
+        layers = (maps[0], Relu(), first, maps[1], relu, second, maps[2])
+        assert chosen(Network((5,), layers, "mlp"), "cpu", []) == compiled
 
 
 def test_bayesian_networks_train_in_compiled_steps_alone():

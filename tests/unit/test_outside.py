@@ -242,6 +242,14 @@ def test_a_class_and_files_are_told_apart_where_they_are_joined(monkeypatch):
     assert component_files.configured_files() == (*files,)
 
 
+def test_a_file_and_a_class_of_it_are_loaded_together_in_either_order(named):
+    path = named(f"{MEDIAN}\n\nclass Net:\n    pass\n")
+    for files in ([path, f"{path}:Net"], [f"{path}:Net", path], [path]):
+        component_files.set_files(files)
+        found = "median" in registry.components("method"), "net" in registry.components("model")
+        assert found == (True, len(files) == 2)
+
+
 def test_a_method_in_a_folder_with_a_colon_is_a_sentence(named, tmp_path, monkeypatch):
     (tmp_path / "a:b").mkdir()
     (tmp_path / "a:b/mine.py").write_text(MEDIAN)

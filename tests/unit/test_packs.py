@@ -32,7 +32,6 @@ def test_a_file_of_the_working_folder_goes_before_and_paths_are_short_below_it(
     assert paper_files.claims_file(CLAIMING) == paper_files.IN_REPOSITORY / CLAIMING / "claims.yaml"
     monkeypatch.chdir(tmp_path)
     assert paper_files.claims_file(CLAIMING) == PAPERS[CLAIMING] / "claims.yaml"
-    monkeypatch.chdir(tmp_path)
     for place in ("exhibits/{}.yaml", "published/{}.yaml", "published/{}.csv"):
         path = tmp_path / "config" / place.format(CLAIMING)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -229,17 +229,14 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
 
 
 def test_training_sends_nothing_and_a_node_that_diverged_goes_on_with_what_it_had():
-    peers, place = peers_of(problem().clients), RngKey(0).at(round=0)
-    start = GOSSIP.fn(rounds=1).init(peers, None, RngKey(0))["after"]
-    peers.train(start, place, epochs=1)
-    assert peers.ledger.traffic.messages_up == 0
-    assert peers.ledger.selected == 4
-    with pytest.raises(FedreproError, match="which takes a server"):
-        peers.average(start, place, [0.25] * 4, epochs=1)
     given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
     peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
     state = made.init(peers, None, RngKey(0))
     trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
+    assert peers.ledger.traffic.messages_up == 0
+    assert peers.ledger.selected == 4
+    with pytest.raises(FedreproError, match="which takes a server"):
+        peers.average(state["after"], place, [0.25] * 4, epochs=1)
     after, _ = made.round(state, ill, None, place)
     assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
     assert np.array_equal(after["before"]["weight0"][0], trained[0])
@@ -323,8 +320,7 @@ def test_a_belief_without_spread_predicts_by_its_means_others_by_the_mean_of_dra
     each = zip(*(drawn[name] for name in ("weight0", "bias0", "weight1", "bias1")), strict=True)
     scores = [softmax(np.maximum(x @ w0 + b0, 0) @ w1 + b1, axis=1) for w0, b0, w1, b1 in each]
     assert np.allclose(found.numpy(), np.mean(scores, axis=0), atol=1e-5)
-    clients = given().clients
-    tensors, examples = belief(clients, -60.0), clients.data.examples
+    tensors = belief(clients, -60.0)
     drawn = predict_belief(clients.network, tensors, examples, 3, RngKey(0))
     means = {name: value[None] for name, value in tensors.items()}
     assert torch.allclose(drawn, probabilities(clients.network, means, None, examples), atol=1e-6)

@@ -19,7 +19,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays_and_tracing import class_shares, networks_of
-from fedrepro.methods.matching.sequential_matching import Rule, Variances, alone, match_networks
+from fedrepro.methods.matching.pfnm_sequential_matching import (
+    Rule,
+    Variances,
+    alone,
+    match_networks,
+)
 from fedrepro.methods.pfnm_and_concatenation import visiting_orders
 
 D, L, K, J = 6, 5, 3, 4

@@ -29,7 +29,7 @@ from fedrepro.data.prepared import Arrays
 from fedrepro.methods.fedavg_variants_and_base_classes import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.stored_and_generated_examples import GeneratedExamples
+from fedrepro.training.training_examples import GeneratedExamples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
@@ -57,10 +57,6 @@ def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
     few, many = MADE.sizes(client % 999 + 1), MADE.sizes(1000)
     assert np.array_equal(few, many[: len(few)])
     assert many[client % 999] == len(MADE.examples(client % 999)[1]) >= 9
-
-
-def arrays_of(spec):
-    return spec.component.make(Arrays, Path(), **spec.values)
 
 
 def test_examples_have_the_printed_distribution():
@@ -164,18 +160,17 @@ def test_who_needs_everybody_is_told_so_or_gets_everybody_and_kept_clients_are_t
     assert len(few.inputs) == len(few.targets) == int(parts.Population(MADE, 6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
         assert made_of(10**6).inputs is None
-    kept = arrays_of(synthetic(clients=7))
+    spec = synthetic(clients=7)
+    kept = spec.component.make(Arrays, Path(), **spec.values)
     for split, client in product(("train", "test"), range(7)):
         own, made = kept.groups[split] == client, MADE.examples(client, split)
         assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
-@drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
-def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
-    chosen, again = (
-        sample_clients(clients, count / clients, RngKey(seed).at(round=2)) for _ in range(2)
-    )
-    assert len(chosen) == count
+@drawn_by(st.integers(1, 200) | st.integers(MANY - 3, MANY + 3), st.floats(0, 1), st.integers(0, 9))
+def test_clients_of_a_round_are_drawn_once_each(clients, fraction, seed):
+    chosen, again = (sample_clients(clients, fraction, RngKey(seed).at(round=2)) for _ in range(2))
+    assert len(chosen) == max(1, round(fraction * clients))
     assert (np.diff([-1, *chosen, clients]) > 0).all()
     assert np.array_equal(chosen, again)
     each = [sample_clients(10 * MANY, 1e-3, RngKey(seed).at(round=done)) for done in range(50)]

@@ -189,6 +189,15 @@ def test_a_cell_finds_its_number_and_its_verdict(settings, given, stand_in, word
     assert found["apart"].tolist() == [one.get("apart", "") for one in given]
 
 
+@pytest.mark.parametrize(("printed", "word"), [(150, "worse"), (300, "few trials")])
+def test_a_target_that_no_trial_reached_is_missed_if_all_rounds_of_print_were_run(printed, word):
+    exhibit = small(methods=[{"name": "fedavg", "label": "A", "rounds": 200}])
+    missed = {"metric": "rounds_to_target", "split": "", "by_trial": "inf inf", "sd": math.nan}
+    numbers = numbers_of(exhibit, {"A": math.inf}).assign(**missed)
+    given = value(metric="rounds_to_target", split="", value=printed)
+    assert judging.printed_rows(exhibit, [given], numbers, {})["verdict"].tolist() == [word]
+
+
 SETTING = {"metric": "setting", "value": 1}
 
 

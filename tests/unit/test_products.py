@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy
 import numpy as np
 import pytest
 import torch
@@ -29,11 +28,6 @@ def drawn(*shape: int, kind: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(kind)
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor, inner: int) -> bool:
-    """Within what sums of so many rounded terms may differ."""
-    return bool(torch.allclose(found.double(), wanted.double(), rtol=1e-5, atol=2e-6 * inner))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
@@ -41,7 +35,9 @@ def test_a_product_is_that_of_torch(kind, size, turned):
     n, k, m = size
     a = drawn(k, n, kind=kind).T if turned[0] else drawn(n, k, kind=kind)
     b = drawn(m, k, kind=kind).T if turned[1] else drawn(k, m, kind=kind)
-    assert close(torch_ops.multiplied(a, b), a @ b, k)
+    found, wanted = torch_ops.multiplied(a, b).double(), (a @ b).double()
+    # within the rounding of a sum of k terms
+    assert torch.allclose(found, wanted, rtol=1e-5, atol=2e-6 * k)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -158,7 +154,7 @@ def test_what_somebody_set_stays_and_nothing_is_pinned_without_the_branches(unpi
 
 
 def test_a_library_that_was_loaded_before_is_not_pinned(unpinned, monkeypatch):
-    monkeypatch.setattr(kernel_pinning, "READERS", frozenset({numpy.__name__}))
+    monkeypatch.setattr(kernel_pinning, "READERS", frozenset({np.__name__}))
     assert kernel_pinning.pin(unpinned(AVX2)) == "not pinned"
     os.environ.update(NAMES)  # by the process that started this one
     assert kernel_pinning.pin(unpinned(AVX2)) == "portable"

@@ -87,22 +87,18 @@ def test_a_tone_is_loud_in_its_band_and_a_clip_of_another_form_is_named(tmp_path
         arrays_of("speech_commands", tmp_path)
 
 
-def jpeg(shade: int, size: tuple[int, int]) -> bytes:
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (shade, 100, 50)).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
 def write_ham(raw: Path, separator: str = "\t", size: tuple[int, int] = (60, 45)) -> None:
     """Twenty lesions a class, two photographs each, in two zips and a table as at Dataverse."""
+    from PIL import Image
+
     lines, pictures = [["lesion_id", "image_id", "dx", "age"]], {}
     for label, name in enumerate(("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")):
         for number in range(40):
             image = f"ISIC_{len(pictures):07}"
             lines.append([f"HAM_{label}_{number // 2:03}", image, name, "50.0"])
-            pictures[image] = jpeg(label * 30 + number, size)
+            buffer = io.BytesIO()
+            Image.new("RGB", size, (label * 30 + number, 100, 50)).save(buffer, "JPEG")
+            pictures[image] = buffer.getvalue()
     for at, file in enumerate(FILES["publisher"][:2]):
         with zipfile.ZipFile(raw / file, "w") as archive:
             for image in list(pictures)[140 * at : 140 * (at + 1)]:

@@ -122,8 +122,7 @@ def test_the_worse_half_of_the_mean_over_trials_stops_at_each_rung_and_keeps_its
     assert set(server["round"]) == {1, 2, 3, 4, 6, 8, 9, 12, 15, 16}
     assert set(frame[(frame["split"] == "test")]["round"].dropna()) == {1, 3, 6, 9, 12, 15, 16}
     assert set(frame["training_lr"]) == {0.003, 0.2, 1e30, 0.03, 0.01}
-    frame, left = rows_of(raced), 5
-    out = stopped(frame)
+    left = 5
     own = frame[(frame["split"] == "server_validation") & (frame["metric"] == "accuracy")]
     for rung in halving.rungs(16):
         there = own[own["round"] == rung]

@@ -33,15 +33,15 @@ from fedrepro.training.engine import train, train_and_average
 from fedrepro.training.federation import norm_statistics
 from fedrepro.training.federation.fisher_and_input_moments import errors_of, kronecker_factors
 from fedrepro.training.minibatches_and_augmentation import Task, epoch_order
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {
-    "average": {}, "regmean": {"alpha": 1.0, "ridge": 0.0}, "regmean_plus": {"ridge": 0.0},
+    "average": {}, "regmean": {}, "regmean_plus": {},
     "fisher_merge": {}, "fedfisher_diagonal": {"steps": 20}, "fedfisher_kfac": {}, "fedlpa": {},
     "task_arithmetic": {}, "ties": {"keep": 1.0}, "weight_matching": {}, "c2m3": {},
-    "ot_fusion": {}, "matched_regmean": {"alpha": 1.0, "ridge": 0.0}, "matched_kfac": {},
+    "ot_fusion": {}, "matched_regmean": {}, "matched_kfac": {},
 }  # fmt: skip
 
 

@@ -20,13 +20,8 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING
 from fedrepro.core.provenance import same_bytes
+from fedrepro.numbers import method_results_and_differences as found_results
 from fedrepro.numbers.exhibit_files import whole_exhibits
-from fedrepro.numbers.method_results_and_differences import (
-    paired_differences,
-    paired_verdict,
-    results,
-    scenario_blocks,
-)
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
@@ -89,7 +84,7 @@ def test_numbers_of_two_exhibits_stand_once_and_of_some_examples_with_those_of_n
     table = fedrepro.results("tiny")
     assert not table.duplicated([*PLACE, "metric", "split", "trials"]).any()
     assert {"pfnm/figure-2 pfnm/figure-2a", "pfnm/figure-2a pfnm/figure-2"} & set(table["exhibits"])
-    assert set(results("tiny", split="test")["split"]) == {"test", ""}
+    assert set(found_results.results("tiny", split="test")["split"]) == {"test", ""}
 
 
 def test_it_fits_a_terminal(drawn, monkeypatch):
@@ -107,7 +102,7 @@ def test_it_fits_a_terminal(drawn, monkeypatch):
 
 
 def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_as_csv(drawn, capsys):
-    whole = results("tiny", exhibit="pfnm")
+    whole = found_results.results("tiny", exhibit="pfnm")
     assert set(whole["exhibits"]) == {KEY}
     words = ["--metric", "accuracy", "--method", "PFNM", "--exhibit", KEY]
     assert main(["results", "--scale", "tiny", "--csv", *words]) == 0
@@ -115,8 +110,8 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_as_csv(drawn, caps
     own = whole[(whole["method"] == "PFNM") & (whole["metric"] == "accuracy")]
     assert 0 < len(some) == len(own) < len(whole)
     assert some["mean"].tolist() == pytest.approx(own["mean"].tolist())
-    assert len(results("tiny", method="pfnm", metric="accuracy")) == len(own)
-    told = [heading for heading, _ in scenario_blocks(whole)]
+    assert len(found_results.results("tiny", method="pfnm", metric="accuracy")) == len(own)
+    told = [heading for heading, _ in found_results.scenario_blocks(whole)]
     assert len(set(told)) == len(told) > 1  # each scenario once
 
 
@@ -131,7 +126,7 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_as_csv(drawn, caps
 )
 def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        results("tiny", **only)
+        found_results.results("tiny", **only)
 
 
 def by_trial(token, clients, trials):
@@ -139,7 +134,7 @@ def by_trial(token, clients, trials):
 
 
 def test_two_methods_are_compared_trial_by_trial(drawn):
-    found = paired_differences("tiny", "PFNM", "downpour_sgd", Path("reports"))
+    found = found_results.paired_differences("tiny", "PFNM", "downpour_sgd", Path("reports"))
     assert set(found["exhibit"]) == {KEY}
     assert len(found) == len(plan().exhibit(KEY).points)
     for row in found.itertuples():
@@ -162,19 +157,21 @@ def test_two_methods_are_compared_trial_by_trial(drawn):
 def test_a_comparison_says_at_how_many_points_an_interval_is_beyond_zero(metric, words):
     ends = {"difference": [0.2, -0.2, -0.3, 0.1]}
     ends |= {"low": [0.1, -0.3, -0.4, -0.1], "high": [0.3, -0.1, -0.2, 0.3]}
-    assert paired_verdict(pd.DataFrame(ends), metric, "A", "B").startswith(words)
+    assert found_results.paired_verdict(pd.DataFrame(ends), metric, "A", "B").startswith(words)
 
 
 def test_runs_that_two_exhibits_show_are_compared_once():
     """On the record: figure 2 of PFNM joins the points of 2a to 2d."""
-    found = paired_differences("paper", "PFNM", "U-Ens", RECORD, exhibit="pfnm")
+    found = found_results.paired_differences("paper", "PFNM", "U-Ens", RECORD, exhibit="pfnm")
     assert not found.duplicated(["one", "other", "difference"]).any()
     assert not {"pfnm/figure-2", "pfnm/figure-2a"} <= set(found["exhibit"])
 
 
 def test_what_is_measured_on_no_examples_is_compared_too():
     key = "arena/1-fashion-mnist-skewed"
-    found = paired_differences("paper", "RegMean", "FedAvg", RECORD, metric="bytes_up", exhibit=key)
+    found = found_results.paired_differences(
+        "paper", "RegMean", "FedAvg", RECORD, metric="bytes_up", exhibit=key
+    )
     assert (found["low"] > 0).all()
     assert len(found) == 2  # sizes are equal at both points
 
@@ -184,9 +181,9 @@ def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monke
     monkeypatch.chdir(ROOT)
     key = "gems/table-5-mnist"
     only = {"metric": "accuracy", "split": "test", "exhibit": key}
-    tuned = paired_differences("paper", "local", "gems_convex", RECORD, **only)
+    tuned = found_results.paired_differences("paper", "local", "gems_convex", RECORD, **only)
     assert set(tuned["method"]) == {"Local", "Local tuned"}
-    table = results("paper", reports=RECORD, method="local", **only)
+    table = found_results.results("paper", reports=RECORD, method="local", **only)
     assert set(table["method"]) == {"Local", "Local tuned"}
     options = ["--exhibit", key, "--reports", str(RECORD), "--scale", "paper"]
     assert main(["results", "--method", "local", *options]) == 0
@@ -214,12 +211,12 @@ def test_the_comparison_is_a_table_and_a_sentence(drawn, capsys):
 )
 def test_a_comparison_that_cannot_be_made_is_a_sentence(drawn, methods, options, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        paired_differences("tiny", *methods, Path("reports"), **options)
+        found_results.paired_differences("tiny", *methods, Path("reports"), **options)
 
 
 def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):
     with pytest.raises(FedreproError, match="by --reports reports/record --scale paper"):
-        results("tiny")
+        found_results.results("tiny")
     base = draw(plan(), KEY)
     text = Path(f"{base}.csv").read_text().replace("\n2,", "\n3,")
     rewrite(base, ".csv", text.encode())

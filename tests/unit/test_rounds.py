@@ -356,21 +356,13 @@ def job(tmp_path_factory):
     return Job(tmp_path_factory.mktemp("iterations"))
 
 
-def ended(frame, metric):
-    return frame[frame["round"].isna() & (frame["metric"] == metric)]["value"].tolist()
-
-
-def rejected(frame, done):
-    return frame.query(f"round == {done} and metric == 'updates_rejected'")["value"].tolist()
-
-
 def test_a_run_in_which_nobody_has_numbers_ends_and_says_so(job, capsys):
     for method in ("fedavg+fraction~0.5+rounds~50", HUGE):
         job.run(method, "--measure-every", "30", training="sgd+lr~1e30")
         said = "20 rounds, no finite update of any client in 20 rounds in a row"
         assert capsys.readouterr().err.count(said) == 2
-        assert ended(job.frame, "rounds") == [20, 20]
-        assert rejected(job.frame, 20) == [40, 40]
+        assert list(final(job.frame, "rounds")) == [20, 20]
+        assert list(in_round(job.frame, 20, "updates_rejected")) == [40, 40]
         # the weights are those of the start, which predict something
         accuracy = job.frame.query("split == 'test' and metric == 'accuracy'")
         assert accuracy.groupby("trial")["value"].nunique().tolist() == [1, 1]
@@ -386,5 +378,5 @@ def test_rounds_without_an_update_count_only_in_a_row(job, monkeypatch):
 
     monkeypatch.setattr(Clients, "average", often_lost)
     job.run("fedavg+fraction~0.5+rounds~49")
-    assert ended(job.frame, "rounds") == [49, 49]
-    assert rejected(job.frame, 49) == [94, 94]
+    assert list(final(job.frame, "rounds")) == [49, 49]
+    assert list(in_round(job.frame, 49, "updates_rejected")) == [94, 94]

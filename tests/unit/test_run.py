@@ -47,7 +47,10 @@ MISTAKES = {
     "run fedavg fedavg.lr": "'fedavg.lr' has no value: write it as in scaffold.lr=0.1",
     "run gossip_sgd": "graph",
     "run gossip_sgd,fedavg --graph ring --fraction 0.1": "'gossip_sgd' has no parameter 'fraction'",
-    "run feddf": "'feddf' would have the clients' own data as its public data: name others, as in",
+    "run feddf": "would have the clients' own data as its public data: name others, as in feddf",
+    "run feddf --data fmnist feddf.public_data=fashion_mnist": "as in feddf.public_data=mnist",
+    "run pfnm_streaming --rounds 50": "'pfnm_streaming' has no parameter 'rounds'",
+    "run fedavg --optimiser sgd:0.1 --lr 0.5": "--lr 0.5 is not read, since training.lr is 0.1",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",
 }

@@ -369,12 +369,12 @@ def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):
     assert right == pytest.approx(round(right), abs=1e-9)
 
 
-@pytest.mark.parametrize(("kind", "largest"), [("text", 2), ("text", 3), ("features", 2)])
-def test_a_network_of_letters_reads_codes_below_the_number_of_classes(kind, largest):
-    codes = np.array([[0, largest]], np.uint8)
-    data = {"shape": (2,), "classes": "abc", "kind": kind, "token": "t", "raw": lambda _: codes}
+@pytest.mark.parametrize(("scale", "largest"), [(1, 2), (1, 3), (1, -1), (1, 1.5), (20, 2)])
+def test_a_network_of_letters_reads_codes_below_the_number_of_classes(scale, largest):
+    codes = np.array([[0, largest]], np.float32)
+    data = {"shape": (2,), "classes": "abc", "scale": scale, "token": "t", "raw": lambda _: codes}
     given = components("model")["char_lstm"].spec(), SimpleNamespace(**data)
-    if (kind, largest) == ("text", 2):
+    if (scale, largest) == (1, 2):
         require_codes(*given)
     else:
         with pytest.raises(FedreproError, match="codes from 0 to 2, one a class"):

@@ -186,10 +186,6 @@ def errors(record: Record, methods: int, form, times: int) -> float:
     return sum(bool((chances <= ranking.LEVEL).any()) for chances in drawn) / times
 
 
-def of_data_sets(tables: list[np.ndarray]) -> np.ndarray:
-    return np.stack([table.mean(axis=1) for table in tables], axis=1)
-
-
 @pytest.mark.parametrize(
     ("methods", "times", "shape"),
     [
@@ -208,7 +204,8 @@ def test_a_test_on_one_data_set_errs_seldom(measured, methods: int, times: int, 
 @pytest.mark.parametrize(("methods", "times"), [(2, 1500), (9, 400)])
 def test_a_test_over_data_sets_errs_seldom(measured, methods: int, times: int, share: float):
     """Also where half of the scenarios' variance is that of their data set."""
-    assert errors(Record(measured, share, shape=False), methods, of_data_sets, times) < BOUND
+    record = Record(measured, share, shape=False)
+    assert errors(record, methods, lambda of: np.stack([t.mean(1) for t in of], 1), times) < BOUND
 
 
 def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_trials_miss_seldom(

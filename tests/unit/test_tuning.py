@@ -31,7 +31,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.planning.scenarios_runs_and_jobs import read_job
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 PLACE = RngKey(0).at(call=1)
 

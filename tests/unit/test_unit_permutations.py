@@ -28,7 +28,7 @@ from fedrepro.methods.matching.unit_permutations import (
 )
 from fedrepro.networks.predict import network_of
 from fedrepro.training.federation.fisher_and_input_moments import kronecker_factors
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 CLASSES, CLIENTS = 3, 3
 
@@ -118,6 +118,7 @@ def test_arrays_are_the_network_and_a_permuted_one_computes_the_same(name):
     assert all(np.allclose(each[0], other, atol=1e-4) for other in each[1:])
     (again,) = blocks.networks(blocks.tensors(copies[0]))
     assert all(np.array_equal(a, b) for a, b in zip(again, copies[0], strict=True))
+    assert name != "block" or sorted(widths(blocks, copies[0])) == [4, 5]
 
 
 @pytest.mark.parametrize(
@@ -229,10 +230,6 @@ def test_agreement_adds_products_and_weights_to_a_class_count_by_its_shares():
         applied("cnn", "ot_fusion", units=5)
 
 
-def sum_of(networks):
-    return tuple(map(sum, zip(*networks, strict=True)))
-
-
 def moved(networks, sweeps, seed=0):
     return align_units(
         networks, sweeps, np.random.default_rng(seed), chain(len(networks[0]) // 2 - 1)
@@ -246,8 +243,8 @@ def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
         networks = [drawn(rng, 3, 6, 5, 2) for _ in range(4)]
         made = moved(networks, 100)
         for j, own in enumerate(made):
-            rest = sum_of([other for i, other in enumerate(made) if i != j])
-            mean = tuple(block / (len(made) - 1) for block in rest)
+            rest = (other for i, other in enumerate(made) if i != j)
+            mean = tuple(np.mean(blocks, axis=0) for blocks in zip(*rest, strict=True))
             for seed in range(3):
                 assert fitted(own, mean, np.random.default_rng(seed), chain(2)) is own
         once = moved(networks, 1)

@@ -115,9 +115,9 @@ def exhibits(
 @app.command()
 def check(
     paper: Annotated[str, Argument(help="paper, such as pfnm")],
-    file: Annotated[Path, Argument(help="recorded case, .npz")],
+    file: Annotated[Path, Argument(help="inputs and outputs of its authors' code, .npz")],
 ) -> None:
-    """Compare our code with a paper's own outputs in `file`; exit 1 if unequal, 2 if untestable."""
+    """Compare our code with the authors' outputs in `file`; exit 1 if unequal, 2 if untestable."""
     from fedrepro.core.paper_files import attributes_of_papers
 
     checks = attributes_of_papers("authors_code_comparison", "run_check")
@@ -132,7 +132,7 @@ def check(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, Argument(help="which one; none: a list of them")] = "",
+    name: Annotated[str, Argument(help="which benchmark; none: list them")] = "",
 ) -> None:
     """Run a benchmark with its options (in `context`); exit 1 if it is slower than its target."""
     if not BENCHMARKS.is_dir():

@@ -1,4 +1,4 @@
-"""Commands for models and methods of one's own: combine, measure and check them."""
+"""Commands for own methods and models; `model` names the network, `shape` is of one example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 
 File = Path | None
 Text = str | None
-Model = Annotated[Text, Option(help="such as resnet20+norm~batch, or file.py:Class")]
+Model = Annotated[Text, Option(help="network, as resnet20+norm~batch or file.py:Class")]
 ShapeText = Annotated[Text, Option(help="of one example, such as 1,28,28")]
 
 
@@ -28,13 +28,10 @@ def combine(
     ],
     out: Annotated[File, Option(help="file to write; of all methods a new folder")] = None,
     evaluate: Annotated[File, Option(help="examples to measure all methods on")] = None,
-    validation: Annotated[File, Option(help="examples that methods may choose by")] = None,
+    validation: Annotated[File, Option(help="labelled examples for methods to select by")] = None,
     clients_data: Annotated[
         list[str] | None,
-        Option(
-            help="training examples of each client, in files named like the models; a pattern "
-            "stands in quotation marks"
-        ),
+        Option(help="each client's training examples, in files named as its model; quote patterns"),
     ] = None,
     public: Annotated[File, Option(help="inputs of other data that the server has")] = None,
     start: Annotated[File, Option(help="state dict that all clients started from")] = None,
@@ -42,11 +39,11 @@ def combine(
         File, Option(help="examples of each client (row) and class (column), or in all, csv")
     ] = None,
     seed: Annotated[int, Option(min=0, help="seed of every draw")] = 0,
-    training: Annotated[str, Option(help="token by which methods train that do")] = "adam",
+    training: Annotated[str, Option(help="optimiser (token) of methods that train")] = "adam",
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
-    """Combine PyTorch models by a method or all; methods that train use optimiser `training`."""
+    """Combine PyTorch models by a method or all; write the results to `out`, print measurements."""
     from fedrepro.stages.user_models.combine import run
     from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 
@@ -104,7 +101,7 @@ def evaluate(
     model: Model = None,
     shape: ShapeText = None,
 ) -> None:
-    """Print accuracy (in all and by class), loss and size of your own models on your own data."""
+    """Print accuracy (in all and by class), loss and size of your own models on examples `data`."""
     from fedrepro.stages.user_models.combine import evaluations
     from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 

@@ -49,7 +49,7 @@ def fetch_data(
     ],
     scale: Scale = "",
 ) -> None:
-    """Download data sets, and prepare them in results/`scale` for runs of this size (tiny, …)."""
+    """Download data sets, and prepare them in results/`scale` (tiny, …; default: config.yaml's)."""
     from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config_files import SCALES, load_config

@@ -80,7 +80,7 @@ def docs_page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table of printed numbers and claims by paper, and how many are decided."""
+    """Return a markdown table: how many printed numbers and claims each paper has, by verdict."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")

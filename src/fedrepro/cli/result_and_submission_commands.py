@@ -1,4 +1,4 @@
-"""Commands on results: record, compare, submit, …; their `scale` is tiny, quick or paper."""
+"""Commands on exhibits (figures, tables): compare, submit, …; `scale` is tiny, quick or paper."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def record(
         list[str] | None, Argument(help="exhibits such as pfnm/figure-2a; none: all")
     ] = None,
     scale: Scale = "quick",
-    source: Annotated[Path, Option(help="reports, also of another machine")] = REPORTS,
+    source: Annotated[Path, Option(help="reports folder, also of another machine")] = REPORTS,
     target: Record = RECORD,
 ) -> None:
-    """Copy figures, numbers and provenance of runs of size `scale` to the folder `target`."""
+    """Copy figures, numbers and provenance of runs of size `scale` from `source` to `target`."""
     from fedrepro.record.record_entries_and_leaderboards import record as keep
 
     done = keep(scale, keys or (), source, target)
@@ -67,9 +67,9 @@ def compare(
     reports: Reports = REPORTS,
     recorded: Record = RECORD,
     all_rows: Annotated[bool, Option("--all", help="also the equal numbers")] = False,
-    exhibit: Annotated[str, Option(help="of two methods: in this one, or paper, only")] = "",
-    metric: Annotated[str, Option(help="of two methods: which number")] = "accuracy",
-    split: Annotated[str, Option(help="of two methods: on which examples")] = "test",
+    exhibit: Annotated[str, Option(help="compare two methods in this figure or paper only")] = "",
+    metric: Annotated[str, Option(help="compare two methods by this number")] = "accuracy",
+    split: Annotated[str, Option(help="compare two methods on these examples")] = "test",
 ) -> None:
     """Compare numbers of a figure or table with recorded ones, or two methods in one metric.
 
@@ -122,7 +122,7 @@ def results(
     csv: Annotated[bool, Option("--csv", help="as csv, with every column")] = False,
     reports: Reports = REPORTS,
 ) -> None:
-    """List final metrics and tuned hyper-parameters of methods in figures drawn at size `scale`."""
+    """List final metrics and tuned hyper-parameters at `scale`, of all methods or as asked for."""
     from fedrepro.numbers import method_results_and_differences as tables
     from fedrepro.numbers.tables_and_selection import csv_text
 
@@ -142,11 +142,11 @@ def results(
 def recommend(
     clients: Annotated[int, Option(help="how many you have")],
     skew: Annotated[
-        str, Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
+        str, Option(help="a Dirichlet alpha such as 0.1; iid; or labels, for a few classes each")
     ],
-    exchanges: Annotated[int, Option(help="how often clients can answer")] = 1,
+    exchanges: Annotated[int, Option(help="how often clients can answer the server")] = 1,
     public: Annotated[
-        Literal["none", "images"], Option(help="unlabelled ones of other data at the server")
+        Literal["none", "images"], Option(help="unlabelled images of other data at the server")
     ] = "none",
     starts: Annotated[
         Literal["one", "different"], Option(help="of your clients' training")
@@ -199,7 +199,7 @@ def submit(
     scale: Scale = "quick",
     by: Annotated[str, Option(help="who sends it, in words")] = "",
 ) -> None:
-    """Write a method of yours and its results as a leaderboard entry that others can verify.
+    """Write a method of yours and its results, as a leaderboard entry to verify, to reports/record.
 
     The method must be listed under `also` in config/config.yaml, and have been run at size `scale`.
     """
@@ -212,10 +212,10 @@ def submit(
 
 def verify(
     folder: Annotated[Path, Argument(help="an entry, as `fedrepro submit` writes it")],
-    runs: Annotated[str, Option(help="files of metrics to compute again, or all")] = "3",
-    seed: Annotated[int | None, Option(help="to draw them; none: at random")] = None,
-    cores: Annotated[int | None, Option(min=1, help="none: all of them")] = None,
-    enter: Annotated[bool, Option("--enter", help="draw its leaderboard with it")] = False,
+    runs: Annotated[str, Option(help="how many files to compute again, or all")] = "3",
+    seed: Annotated[int | None, Option(help="to draw these files; none: at random")] = None,
+    cores: Annotated[int | None, Option(min=1, help="how many to use; none: all")] = None,
+    enter: Annotated[bool, Option("--enter", help="add it to its leaderboard if equal")] = False,
 ) -> None:
     """Compute result files of a submitted entry again, by the code in it; exit 1 if values differ.
 

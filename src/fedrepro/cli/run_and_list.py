@@ -35,27 +35,27 @@ def run(
         Argument(help="parameters, such as scaffold.lr=0.1 or partition.balance=true"),
     ] = None,
     data: Annotated[str, Option(help="data set")] = RunWords.data,
-    clients: Annotated[int, Option(help="holders of data")] = RunWords.clients,
+    clients: Annotated[int, Option(help="number of clients")] = RunWords.clients,
     partition: Annotated[
         str, Option(help="who holds what, such as iid, dirichlet:0.1 or two-labels")
     ] = RunWords.partition,
     model: Annotated[str, Option(help="network, such as mlp, resnet20, or file.py:Class")] = (
         RunWords.model
     ),
-    rounds: Annotated[int, Option(help="of methods in rounds")] = RunWords.rounds,
-    epochs: Annotated[int, Option(help="local epochs, in a round or at all")] = RunWords.epochs,
+    rounds: Annotated[int, Option(help="number of rounds, of methods in rounds")] = RunWords.rounds,
+    epochs: Annotated[int, Option(help="local epochs: in each round, or in all")] = RunWords.epochs,
     fraction: Annotated[
         float, Option(help="share of the clients that train in a round")
     ] = RunWords.fraction,
     lr: Annotated[float, Option(help="step size of the clients")] = RunWords.lr,
-    batch_size: Annotated[int, Option(help="of the clients' steps")] = RunWords.batch_size,
+    batch_size: Annotated[int, Option(help="examples in a client's step")] = RunWords.batch_size,
     optimiser: Annotated[str, Option(help="of the clients: sgd or adam")] = RunWords.optimiser,
     graph: Annotated[str, Option(help="of methods without a server, such as ring")] = (
         RunWords.graph
     ),
     trials: Annotated[int, Option(help="seeded repetitions")] = RunWords.trials,
     out: Annotated[
-        str, Option(help="folder to compute in, made if it is not there; by itself runs")
+        str, Option(help="folder to compute in, made if it is not there; by default runs")
     ] = "",
     cores: Annotated[int, Option(min=0, help="0: all that this process may use")] = 0,
     profile: Annotated[

@@ -166,10 +166,8 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
         _ask("scancel", "--name", name)
     while orphans and _jobs(prefix, folder):
         if time.monotonic() > end:
-            raise FedreproError(
-                "jobs of an earlier run in this folder do not end: see `squeue --me --name "
-                f"{','.join(orphans)}`, and start again when it lists none"
-            )
+            said = "jobs of an earlier run in this folder do not end: see `squeue --me --name"
+            raise FedreproError(f"{said} {','.join(orphans)}`, and start again when it lists none")
         time.sleep(0.5)
 
 

@@ -1,4 +1,4 @@
-"""Files of the states of methods in rounds (`.pt`), and of local models (parquet).
+"""Files of states of methods in rounds (`.pt`), and of models that clients trained (parquet).
 
 A state is plain data with tensors and NumPy arrays; other data raise FedreproError.
 """
@@ -30,7 +30,7 @@ def normalized(
 ) -> dict[str, Any]:
     """Return a method's state as saving and loading it would give it: copied, arrays contiguous.
 
-    Objects that are also in `before`, the last round's result, are not copied. Errors name `place`.
+    Objects also in `before`, the state a round ago, are not copied; `place` is as in `to_plain`.
     """
     if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
         copy: dict[str, Any] = from_plain(to_plain(state, place))
@@ -46,7 +46,7 @@ def normalized(
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
-    """Return a state as plain data and tensors, for a `.pt` file; errors name `place`."""
+    """Return a state as plain data and tensors, for a `.pt` file; `place` is its name in errors."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -184,9 +184,9 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield the tables of a file of local models, some models in each: a row per model and tensor.
 
-    `tensors` are weights, float32 (models, *shape), by name. All other arguments have an item for
-    each model: `examples`, its number of training examples, and `epochs`, its number of epochs if
-    training stops early.
+    `tensors` are weights, float32 (models, *shape), by name. All other arguments have an item per
+    model: the numbers of its trial and client, and how many training `examples` the client has.
+    `epochs`, for how many the model was trained, are given if training stops early.
     """
     import pyarrow as pa
 
@@ -214,7 +214,8 @@ def model_rows(
 class TrialModels:
     """The local models of one trial: weights `tensors`, float32 (clients, *shape), by name.
 
-    examples, epochs: numbers per model, int64 (clients,); epochs is None without early stopping.
+    examples: how many each client trained on, int64 (clients,). epochs: how many it trained for,
+    likewise; None if training does not stop early.
     """
 
     examples: np.ndarray

@@ -124,7 +124,7 @@ def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> F
 
 
 def version_error(path: Name, found: object, remove: str) -> FedreproError:
-    """Return an error: `path` has schema version `found`; delete its file or folder (`remove`)."""
+    """Return an error: `path` has schema version `found`; delete the <remove>, such as "file"."""
     said = f"{path} was written with schema version {found}, this fedrepro reads {SCHEMA_VERSION}"
     return FedreproError(f"{said}; delete the {remove} and start again")
 

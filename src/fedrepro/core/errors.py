@@ -79,7 +79,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
-    """Return an error for users if memory, disk, a file or an optional package fails; else None."""
+    """Return an error for users if `error` is of memory, disk, a file or a package; else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:

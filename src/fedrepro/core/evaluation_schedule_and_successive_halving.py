@@ -22,8 +22,8 @@ Over = Literal["end", "half", "race"]
 class EvaluationSchedule:
     """The communication rounds after which a method is evaluated, and when its run ends early.
 
-    every: rounds between evaluations; None for every round up to 50, then for growth by 2 %. until:
-    the test accuracy that ends a run. race: rounds of a full run in successive halving, else 0.
+    every: rounds from one evaluation to the next; None: 1 up to round 50, then 2 % of those done.
+    until: the test accuracy that ends a run. race: rounds declared for successive halving, or 0.
     """
 
     every: int | None = 1
@@ -66,9 +66,9 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
 class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of `metric` over trials is best.
 
-    split: the examples measured on. over: "end" of a run, "half", the mean over the second half of
-    the rounds that all runs have, or "race", the last comparison of successive halving. need: the
-    data that the rule uses, such as server_validation. words: the rule in a sentence.
+    split: the examples measured on. over: which value counts: "end", a run's last; "half", the mean
+    over the second half of the rounds that all runs have; "race", that at the last comparison of
+    successive halving. need: the information used, a key of DISCLOSED in api.py. words: a phrase.
     """
 
     name: str
@@ -107,7 +107,7 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return when successive halving stops half the runs: 1/8, 1/4, 1/2 of `rounds`; () for 0."""
+    """Return the rounds after which half the runs stop: 1/8, 1/4, 1/2 of `rounds`; () for 0."""
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
@@ -132,7 +132,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of successive halving of `settings` hyperparameter settings, in full runs."""
+    """Return the cost of successive halving of `settings` settings, as a number of full runs."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         cost, before, left = cost + left * (1 / share - before), 1 / share, -(-left // 2)

@@ -31,9 +31,9 @@ _taken = NOT_PINNED
 def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, by environment variables; return the mode as text.
 
-    A variable that is set stays, and all if a library was loaded. If the file `cpu` lists no AVX2,
-    none is set, and ours are taken back.
-    The mode is 'portable', or 'portable but for NAME=VALUE', or 'not pinned'.
+    Variables that are set stay. If NumPy or PyTorch is loaded already, none is set. If the file
+    `cpu` lists no AVX2, none is set either, and our values from a parent process are removed. The
+    mode is 'portable', 'not pinned' or 'portable but for NAME=VALUE', which the user had set.
     """
     global _taken  # libraries read their variables once for a process as well
     if not flags(cpu) >= NEEDED:  # a process on another machine may have set these
@@ -50,8 +50,7 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    'portable but for NAME=VALUE' names kernels that the user had set otherwise. Two processes that
-    are 'portable' compute equal bytes.
+    'portable but for NAME=VALUE' names what the user set. 'portable' processes compute equal bytes.
     """
     return _taken
 

@@ -99,7 +99,7 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a setting, that is method, training, fine-tuning: "fedavg;training+lr~0.1;tune"."""
+    """Join tokens of method, `training` as [("lr", 0.1)], and `tune`: "fedavg;training+lr~0.1"."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
     return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))

@@ -10,8 +10,8 @@ class MethodKind:
     """A kind of method, such as one-shot.
 
     stage: the workflow's step that runs methods of this kind, such as aggregate. words: the kind's
-    name in texts. in_rounds, on_graph: whether clients train in rounds, and without a server.
-    with_data: whether methods of this kind use a data set.
+    name in texts. in_rounds: whether clients train in rounds. on_graph: whether they send to their
+    neighbours, without a server. with_data: whether these methods use a data set.
     """
 
     stage: str

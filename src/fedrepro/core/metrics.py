@@ -137,7 +137,7 @@ SIZES = {"hidden_units": "units", "parameters": "parameters"}
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the examples measured on, such as test. round: None at a run's end. client: None for all.
+    split: the examples measured on. round: None at a run's end. client: None for all together.
     """
 
     metric: str
@@ -149,7 +149,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric's value in a trial; with `tune`, after fine-tuning on public sample `repetition`."""
+    """A `Number` of a trial of `method`, measured after fine-tuning by `tune` if that is given.
+
+    training: the clients', if not the scenario's. repetition: the number of tune's public sample.
+    """
 
     trial: int
     method: Spec
@@ -185,8 +188,9 @@ class Table:
     def arrow(self) -> pa.Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
-        The columns are LEADING (trial, method, …), then <kind>_name and <kind>_<parameter> of data
-        set, partition, …. The column `setting` has a method and its parameter values as text.
+        The columns are trial, method, setting (a text, see `setting_token`), client, round, phase
+        (final, round or tuned), split, metric and value; then <kind>_name and <kind>_<parameter> of
+        data set, partition, …, method.
         """
         import pyarrow as pa
 

@@ -40,7 +40,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Param:
-    """A component's parameter. arg: meaning and bounds. many: a list. optional: it may be None."""
+    """A component's parameter. arg: meaning. many: a list of `type`. optional: it may be None."""
 
     name: str
     type: type[int] | type[float] | type[bool] | type[str]

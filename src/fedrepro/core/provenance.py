@@ -86,8 +86,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
     """Return how this process computes, a dict with keys ORIGIN.
 
     Keys are `revision` and `digest` of the source code, `versions` of packages, `arithmetic` (which
-    kernels compute), `device` and `machine`. If sources changed meanwhile, `changed_to` is their
-    hash.
+    kernels compute), `device` and `machine`; if sources changed meanwhile, their hash `changed_to`.
     """
     if device.startswith("cuda"):  # its product has a name, and no number
         import torch

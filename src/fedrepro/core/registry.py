@@ -96,7 +96,7 @@ def register(
         kind: dataset, partition, model, training, graph and so on.
         name: unique in its kind.
         version: a number to raise whenever results change; a hash of a user's file is added.
-        common: a function whose parameters the component has in addition.
+        common: a function whose parameters the component has too; they are not passed to it.
         meta: further properties, which depend on `kind`.
     """
     require_several(kind, name, files=meta.get("files"))
@@ -120,7 +120,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if a property `given` to component `name` is a text, not a list."""
+    """Raise FedreproError if a property in `given`, of component `name`, is a text, not a list."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -146,7 +146,7 @@ def components(kind: str) -> dict[str, Component]:
     files = component_files.configured_files()
     for file in _of_file.keys() - files:
         for item in _of_file.pop(file):
-            del _found[item.kind][item.name]
+            _found[item.kind].pop(item.name, None)
     for file in files:
         if file not in _of_file:
             _load(file)
@@ -154,7 +154,7 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def component_called(kind: str, name: Any, where: str = "") -> Component:
-    """Return the component `name` of a `kind`; if unknown, raise FedreproError, naming `where`."""
+    """Return the component `name` of a `kind`; raise "unknown <kind> '<name>' in <where>" else."""
     known = components(kind)
     if name not in known:
         raise unknown(kind, name, known, where)
@@ -162,12 +162,12 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 
 
 def model_in(word: str) -> str:
-    """Register the class that `word` names, as nets.py:Net, as a model; return its name, or ""."""
+    """Register as a model the class in a word like nets.py:Net; return its name, "" for others."""
     return components_of(word)[0].name if component_files.OF_CLASS.search(word) else ""
 
 
 def components_of(file: str) -> list[Component]:
-    """Load a user's Python file, or a class of it as nets.py:Net; return what is registered."""
+    """Load a user's Python file, or its class, as nets.py:Net; return the components registered."""
     before = component_files.configured_files()
     component_files.add_files([file])
     try:
@@ -183,6 +183,11 @@ def _load(file: str) -> None:
     """Load a user's Python file and register its methods, models, …; register none if it fails."""
     for kind in KINDS:  # names that the package has are refused, so its components come first
         _import(kind)
+    whole = {kind: dict(found) for kind, found in _found.items()}
+    same = component_files.module_of(file)  # may be loaded, as a file and as one with a class
+    again = [c for at, cs in _of_file.items() if component_files.module_of(at) == same for c in cs]
+    for item in again:
+        _found[item.kind].pop(item.name, None)
     before = {kind: dict(found) for kind, found in _found.items()}
     own = _of_file[file] = list[Component]()  # it may ask for components while it is loaded
     try:
@@ -207,16 +212,18 @@ def _load(file: str) -> None:
             )
         for item in own:
             item.require_declared(opened)
+        for item in again:
+            _found[item.kind].setdefault(item.name, item)
     except BaseException:
         del _of_file[file]
-        for kind, found in before.items():
+        for kind, found in whole.items():
             _found[kind].clear()
             _found[kind].update(found)
         raise
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Wrap a user's class `made` as a model function (shape, classes) with __module__ `module`."""
+    """Wrap a network class `made` as a function of (shape, classes) with __module__ `module`."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         variadic = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
@@ -293,7 +300,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Convert a text `value` to the type of params[key], keep others; errors quote `where`."""
+    """Convert `value`, if a text, to the type of params[key]; errors quote `where`, its source."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

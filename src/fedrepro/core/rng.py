@@ -47,7 +47,7 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return the key's time as text: "epoch" without rounds, else "round" or "round/epoch".
+        """Return the key's time, as hashed: "epoch" without rounds, else "round" or "round/epoch".
 
         ";call" follows if a client trains again in a round. Epoch 0 is left out: so round r of one
         method and epoch r of another without rounds draw equal numbers, for a fair comparison.

@@ -1,6 +1,7 @@
 """Components, which are functions with annotated parameters (`params.py`), such as methods.
 
-A `Spec` is a component with a value for each parameter; its text is a token.
+A `Spec` is a component with a value for each parameter; its text is a token. Errors begin with
+`where`, which says in words where a user wrote what is wrong.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Component:
     """A registered function `fn`, such as a method or partition, with its parameters.
 
     kind: such as "method" or "partition". version: a number that changes with results; for a user's
-    own file, a text that changes with the file. meta: further properties, which depend on the kind.
-    common: a function whose parameters all components of the kind have too, and which are not
-    passed to `fn`. digest: a hash of the file of `fn`.
+    own file, a text that changes with the file. meta: further properties, which depend on the kind;
+    by `reads` a user's component declares files that it reads. common: a function whose parameters
+    the component has too; they are not passed to `fn`. digest: a hash of the file of `fn`.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Component:
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        """Return all parameters of the component by name: its own, and those common to its kind."""
+        """Return all parameters of the component by name: those of `fn`, and those of `common`."""
         return self.own_params | self.common_params
 
     @property
@@ -70,7 +71,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call `fn`; raise FedreproError if it fails or its result is not of class `expected`."""
+        """Call `fn`; raise FedreproError if a user's fails, or for a result not of `expected`."""
         try:
             with opened_files() as files:
                 result = self.fn(*args, **values)
@@ -81,10 +82,8 @@ class Component:
         self.require_declared(files, *(str(one) for one in args if isinstance(one, os.PathLike)))
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"
-            raise FedreproError(
-                f"{self.kind} '{self.name}' returns {what}: let it return {expected.__name__}, in "
-                f"{os.path.basename(self.file) or 'its function'}"
-            )
+            said = f"{self.kind} '{self.name}' returns {what}: let it return {expected.__name__},"
+            raise FedreproError(f"{said} in {os.path.basename(self.file) or 'its function'}")
         return result
 
     def require_declared(self, files: Iterable[str], *folders: str) -> None:
@@ -252,7 +251,7 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Return name, version and parameters as text, with defaults except of later additions."""
+        """Return name, version and `recorded_values` as text, as results state what they are of."""
         stated = self._text(self.recorded_values)
         return f"{self.name};v{self.component.version};{stated}{self._read}"
 
@@ -264,7 +263,7 @@ class Spec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a text of parameters, version and file hash; if it changes, results are old."""
+        """Return a text of parameters, version, file hash; results are outdated once it changes."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:

@@ -80,7 +80,7 @@ def add_files(files: Iterable[str]) -> None:
 
 @contextmanager
 def restored_files() -> Iterator[None]:
-    """Take back, after a `with` block, what it changed of the files to load."""
+    """Restore, after the `with` body, the list of files to load, which the body may change."""
     before = os.environ.get(NAMED)
     try:
         yield
@@ -90,7 +90,7 @@ def restored_files() -> Iterator[None]:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file; return the class Net if `file` is as nets.py:Net, else None."""
+    """Run a user's Python file; return class Net for nets.py:Net, else None; raise if it fails."""
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):

@@ -29,8 +29,8 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` chooses archived files by name. Raises FedreproError also if the archive has a link or
-    device that leaves the folder.
+    Only files whose names in the archive are `wanted` are unpacked. Raises FedreproError also if
+    one is a device, or a link out of the folder.
     """
     most = largest_unpacked(name, path)
     with temporary_folder() as folder:

@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.stratified_sampling import apportion
+from fedrepro.data.stratified_samples_and_splits import apportion
 
 Clients = Annotated[int, Arg("number of clients", unit="clients", least=1)]
 Alpha = Annotated[
@@ -54,9 +54,9 @@ class TrainingLabels:
 class Assignment:
     """The client that owns each training example: the result of a partition's function.
 
-    owner: int32 (N,), a client, or UNASSIGNED. redraws: how often the division was drawn again.
-    groups: int32 (clients,), each client's natural group, if clients are groups. noise: float64
-    (clients,), variance of noise added to inputs, if any.
+    owner: int32 (N,), 0 .. clients-1, or -1 (UNASSIGNED). clients: their number. redraws: how often
+    the division was drawn again. groups: int32 (clients,), each client's natural group, if clients
+    are groups. noise: float64 (clients,), variance of noise added to inputs, if any.
     """
 
     owner: np.ndarray
@@ -98,7 +98,7 @@ def never_full(
 
 
 def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Give counts[k, j] random examples of class k to client j; return the owners, int32 (N,)."""
+    """Deal out all examples at random, counts[k, j] of class k to client j: owners, int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
     holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
     order = shuffled_by_class(examples.labels, rng.stream("partition"))
@@ -107,7 +107,7 @@ def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np
 
 
 def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Give sizes[j] random examples to client j; return the owner of each example, int32 (N,)."""
+    """Deal out N = sum(sizes) examples at random, sizes[j] to client j: owners, int32 (N,)."""
     owner = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
     return rng.stream("partition").permutation(owner)
 

@@ -25,7 +25,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.client_assignment_and_skew import UNASSIGNED, Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
-from fedrepro.data.stratified_sampling import apportion
+from fedrepro.data.stratified_samples_and_splits import apportion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ SERVER = -1  # in the column of clients
 
 
 class ClientRows(Sequence[np.ndarray]):
-    """The row numbers of each client's training examples: item j is int64 (n_j,), ascending.
+    """The row numbers of each client's examples in a split: item j is int64 (n_j,), ascending.
 
     sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
     another; without `values` the rows of client 0 are 0 to n_0 - 1, client 1's follow, and so on.
@@ -107,19 +107,22 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Clients, often millions, whose examples `made` generates, numbered client after client."""
+    """The first `clients` clients, often millions, of a generator `made`; no file has them all."""
 
     made: ClientGenerator
     clients: int
 
     @cached_property
     def train(self) -> ClientRows:
-        """Return the row numbers of each client's examples."""
+        """Return each client's row numbers, as if all examples were stored client after client."""
         return ClientRows(self.made.sizes(self.clients))
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return a partition's clients if their examples are generated on demand, else None."""
+    """Return a partition's clients if their examples are generated on demand, else None.
+
+    Raises FedreproError if `partition` also picks clients by their data, or sets examples aside.
+    """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None
@@ -138,10 +141,10 @@ def population_of(dataset: Spec, partition: Spec) -> Population | None:
 class PartitionIndices:
     """The examples of each client in one trial, as sorted int64 indices into the data set.
 
-    `validation` indexes the data set's own validation examples, all other fields its training
-    examples. public, server_validation: held by no client. client_validation: not trained with.
-    noise: float64 (clients,), variance of noise on each client's inputs, if any. population: the
-    clients, if their examples are generated on demand.
+    train, validation, client_validation: item j is client j's. `validation` indexes the data set's
+    own validation examples, all others its training examples. public, server_validation: held by no
+    client. client_validation: not trained with. noise: float64 (clients,), variance of noise on
+    each client's inputs, if any. population: the clients, if examples are generated on demand.
     """
 
     train: Sequence[np.ndarray]
@@ -160,7 +163,7 @@ class PartitionIndices:
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
-        """Return `inputs` of a split plus noise N(0, noise[j]) for client j: float32 (N, D)."""
+        """Return all `inputs` (N, D) of a split, plus noise of variance noise[j] at client j."""
         if self.noise is None:
             return inputs
         held = inputs.copy()
@@ -177,10 +180,10 @@ def build_partition(
 ) -> pa.Table:
     """Divide `prepared` by partition `spec` in each trial: columns trial, client, split and index.
 
-    Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
-    trial; client is -1 for examples at the server. Validation examples are dealt to clients in
-    proportion to training examples, by class or natural group. Metadata `noise`: variances by
-    client in each trial, or None. If a `population` generates the examples, there are no rows.
+    index: a row of `prepared`; client: -1 for public and server_validation examples. Training
+    examples to hold out are drawn first, uniformly, whatever else `spec` says. Validation examples
+    are dealt to clients in proportion to training examples, by class or natural group. Metadata
+    `noise`: variances by client for each trial, or None. With a `population` there are no rows.
     """
     import pyarrow as pa
 
@@ -209,10 +212,8 @@ def build_partition(
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
         if split.noise is not None and prepared.kind == "text":
-            raise FedreproError(
-                f"partition '{spec.name}' adds noise to numbers, and inputs of {prepared.token} "
-                "are letters: choose another partition or data set"
-            )
+            said = f"partition '{spec.name}' adds noise to numbers, and inputs of {prepared.token}"
+            raise FedreproError(f"{said} are letters: choose another partition or data set")
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
             "train": owned(split.owner, rest),
@@ -279,10 +280,11 @@ def read_partition(
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples no client trains on, by settings of partition `spec`.
+    """Draw which of `count` training examples a partition `spec` sets aside, not to be trained on.
 
     Returns ({"public": rows, "server_validation" or "client_validation": rows}, other rows), rows
-    sorted int64. The public sample does not depend on the number of validation examples.
+    sorted int64. The public sample does not depend on the number of validation examples. Raises
+    FedreproError if no other rows are left.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -368,6 +370,6 @@ def missing_validation_error(who: str, who_has: str = "they have") -> FedreproEr
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error: `who` ("tune of trial 0") needs `size` public examples; `there` exist."""
+    """Return the error: `who` needs `size` examples; clients have `there` validation examples."""
     said = f"{size} public examples are asked for, and clients have {there} validation examples"
     return FedreproError(f"{who}: {said} together: lower its examples, or set more aside")

@@ -40,12 +40,12 @@ PREPARED_FILES = (
 class Arrays:
     """The arrays of a data set, as its component returns them, by split (train, validation, test).
 
-    x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
-    for regression, without classes, float32 (N,) targets. groups[split]: int32 (N,), an index into
-    group_names or -1; left out without groups. scale: the divisor that brings inputs to [0, 1]; 1
-    for letters' codes and numbers used unscaled. stand_in: how the data differ from the papers'
-    data, a text printed with every result, or empty. notes: remarks for the log. kind: image,
-    audio, text, features or regression.
+    x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), positions in `classes`,
+    their names; for regression, without classes, float32 (N,) targets. groups[split]: int32 (N,), a
+    position in group_names or -1; left out without groups. scale: the divisor that brings inputs to
+    [0, 1]; 1 for letters' codes and numbers used unscaled. stand_in: how the data differ from the
+    papers' data, a text printed with every result, or empty. notes: remarks for the log. kind:
+    image, audio, text, features or regression.
     """
 
     x: Mapping[str, np.ndarray]
@@ -121,9 +121,9 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 class Prepared:
     """A prepared data set on disk, for jobs to read: memory-mapped arrays.
 
-    info: the content of dataset.json. kind: image, audio, text, features or regression. shape: of
-    one example, not flattened. classes: their names by label; empty for regression. group_names: by
-    natural groups' numbers. token: name and parameters. checksum: the SHA-256 over all arrays.
+    info: the content of dataset.json. token: name and parameters, as in mnist+validation~5000.
+    shape: of one example, not flattened. classes: their names by label; empty for regression.
+    checksum: the SHA-256 over all arrays. group_names, kind, scale, stand_in: as in `Arrays`.
     """
 
     folder: Path
@@ -183,6 +183,7 @@ def write_prepared(
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
     `sources` describe the raw files (size, hash, urls), `provenance` how arrays were computed.
+    Raises FedreproError if there are no training or no test examples.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -242,7 +243,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return a folder's dataset.json; raise FedreproError if of another schema, or moved there."""
+    """Return a folder's dataset.json; FedreproError if its schema is another or it was moved."""
     path = folder / "dataset.json"
     info: dict[str, Any] = artifacts.read_json(path, {"counts": dict}, folder)
     if (found := info.get("schema")) != artifacts.SCHEMA_VERSION:

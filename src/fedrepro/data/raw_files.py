@@ -35,10 +35,10 @@ RULES = {
 class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    file: its name here, `resources/<name>/<file>`. form: `publisher`, or a word for a mirror's
-    variant, such as `subset`. checksum: `algorithm:digest`, empty if unknown. bytes: None if
-    unknown. mirror: its path inside a mirror folder, if not `<name>/<file>`. unpacked: the most
-    bytes to which it may unpack; None for a file that is used as it is.
+    name: the data set. file: its name here, `resources/<name>/<file>`. form: `publisher`, or a word
+    for a mirror's variant, such as `subset`. checksum: `algorithm:digest`, empty if unknown. bytes:
+    its size, None if unknown. mirror: its path inside a mirror folder, if not `<name>/<file>`.
+    unpacked: the most bytes to which it may unpack; None for a file that is used as it is.
     """
 
     name: str

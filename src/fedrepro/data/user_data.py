@@ -16,7 +16,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels, not_finite
-from fedrepro.data.stratified_sampling import stratified_sample
+from fedrepro.data.stratified_samples_and_splits import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -40,7 +40,7 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, labelled: bool = True) -> OwnExamples:
     """Read examples from a csv with a header: classes in column `label`, inputs in all others.
 
-    Inputs are numbers, a class is a whole number or text. Unless `labelled`, it is not read.
+    Inputs are numbers, classes whole numbers or texts. Unless `labelled`, all are class 0.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -101,9 +101,9 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExamples:
     """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
-    Inputs of uint8 stay, others become float32. Unless `labelled`, y is not read. `channels`
-    is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
-    "first"; required if the last axis alone looks like channels.
+    Inputs of uint8 stay, others become float32. Unless `labelled`, y is not read, and is 0 for all.
+    `channels` is "last" for images (N, height, width, channels), which become (N, channels, height,
+    width), or "first"; required if the last axis alone looks like channels.
     """
     arrays = {}
     try:

@@ -104,7 +104,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
-    """Return {method's label: its line} from csv `rows` of one metric; column x has positions."""
+    """Return {method's label: its line} from csv `rows` of one metric, with x positions as `x`."""
     groups = {str(label): line_of(own) for label, own in rows.groupby("method")}
     return {m.label: groups[m.label] for m in exhibit.measures if m.label in groups}
 

@@ -172,7 +172,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map of `members`, clients' rows in data `prepared`; the others are for titles."""
+    """Map `members`, each client's rows of data `prepared`; other arguments are for titles."""
     counts = members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes)))
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
@@ -184,7 +184,7 @@ def partition_map(
 
 
 def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
-    """Build the map of a graph of `clients` nodes; a random one depends on seed and trial."""
+    """Build the map of a graph of `clients` nodes; a random graph depends on `seed` and `trial`."""
     meta = graph.component.meta
     drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
     return GraphMap(

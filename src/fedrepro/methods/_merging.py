@@ -1,7 +1,7 @@
 """Arithmetic that merging methods share: solving for the weights of a layer, or averaging tensors.
 
 Methods that average weights in each client's own metric solve one equation. For each layer, with
-weights W_i (D, K) of client i, share p_i, symmetric A_i (D, D), G_i (K, K):
+weights W_i (D inputs, last the bias; K outputs) of client i, share p_i, symmetric A_i, G_i:
 
     sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i.
 
@@ -71,7 +71,7 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) merges matrices (J, D, K) to (D, K); `share` (J,) averages other tensors.
+    layer(weight's name, matrices) merges (J, D, K) to (D, K); `share` (J,) averages other tensors.
     """
     layers = layer_matrices(network_like(clients))
     made = tensors_of_matrices(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
@@ -81,7 +81,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return merged tensors `made` (1, *shape), the others being clients' means by `share` (J,)."""
+    """Complete merged tensors `made` (1, *shape): others are the clients' means by `share` (J,)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -92,7 +92,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Return `made`, in which a torch module's buffers are clients' means by `share` (J,)."""
+    """Return model `made`; buffers of a torch module, as running means, are averaged by `share`."""
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -132,7 +132,7 @@ def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarra
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Return merged tensors (1, *shape) as a model, with a solver's residual `left` as metric."""
+    """Return merged tensors (1, *shape) as a model; its metric is a solver's residual `left`."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
 
@@ -293,7 +293,7 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return a merged network's hidden widths: `units` each, or the widest client's if None."""
+    """Return a merged network's hidden widths: `units` each; if None the clients' largest ones."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 

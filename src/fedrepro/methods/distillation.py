@@ -31,7 +31,7 @@ from fedrepro.networks.predict import joint_logits, network_of, probabilities
 from fedrepro.training.engine import train
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 if TYPE_CHECKING:
@@ -163,10 +163,10 @@ def dense(
     z_w the student's, T `temperature`. For each batch a new generator, a perceptron with outputs in
     [0, 1], and its random inputs are trained. They lower CE(z̄(x), y) - β mean[1(argmax z_w ≠
     argmax z̄) KL(softmax z̄(x) || softmax z_w(x))] for random labels y, β being `adversarial`. Of
-    its outputs the batch with the least loss is kept; then the student learns once from each batch
-    kept so far. Source: DENSE, by its formulas, without the batch normalisation term. The student
-    keeps its initial running statistics. The authors generate 200 batches and start from fresh
-    weights. If clients have several architectures, the student has the most common one.
+    its batches, one per step, the one of least loss is kept; then the student learns once from each
+    batch kept so far. Source: DENSE, by its formulas, without the batch normalisation term. The
+    student keeps its initial running statistics. The authors generate 200 batches and start from
+    fresh weights. If clients have several architectures, the student has the most common one.
     """
     import torch
 
@@ -267,10 +267,10 @@ class _Generator:
 
 
 def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
-    """Return Adam's direction for a `slope` (gradient); update its two moments in place.
+    """Return Adam's step at learning rate 1, to be subtracted, for the gradient `slope`.
 
-    `mean` and `square` are the moments, `step` counts from 1. Written by hand, since torch's own
-    optimisers load its compiler first, which takes seconds.
+    `mean` and `square` are its two moments, updated in place; `step` counts from 1. Written by
+    hand, since torch's own optimisers load its compiler first, which takes seconds.
     """
     beta1, beta2 = BETAS
     mean.mul_(beta1).add_(slope, alpha=1 - beta1)

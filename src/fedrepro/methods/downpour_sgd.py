@@ -17,7 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.training.federation.clients import Clients, initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout, new_memory, optimiser_step
-from fedrepro.training.stored_and_generated_examples import tensor_of as torch_of
+from fedrepro.training.training_examples import tensor_of as torch_of
 from fedrepro.training.training_settings_and_procedures import Settings
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ Messages = Annotated[
 class DownpourSgd:
     """Downpour SGD: a server (master) takes an Adam step per client message, or one on their mean.
 
-    A message is the mean of the minibatch gradients along the client's local epoch. By default
+    A message is the mean of the minibatch gradients along the client's local epochs. By default
     messages are applied one by one; the paper does not say so, but its accuracy first rises with
-    the number of clients ("more communications").
+    the number of clients ("more communications"). `clients` train when asked; `info` is not used.
     """
 
     rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10
@@ -97,8 +97,8 @@ class DownpourSgd:
 def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     """Return clients that hold only the examples of their next `count` minibatches.
 
-    A client visits its examples in one random order after another; round r uses the r-th segment of
-    count * batch_size examples in this sequence. So all clients take equally many steps.
+    Clients visit their examples in one random order after another, in each round (of `rng`) the
+    next count * batch_size; so all take equally many steps. FedreproError without batch_size.
     """
     if clients.settings.batch_size is None:
         raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")

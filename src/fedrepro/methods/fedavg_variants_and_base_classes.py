@@ -5,9 +5,10 @@ mean of their updates. With U = sum_k p_k (w_k - w) over the clients S of the ro
 
     p_k = n_k / sum_{S} n_k   (selected)      or      p_k = n_k / n   (all clients' examples).
 
-FedSGD is one step on all data: epochs 1 and a training with batch_size none. Other methods in
-rounds build on `Drawn`, or on `Averaging`, whose terms and server's step they replace. Sources:
-FedAvg, algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' examples by its text.
+FedSGD is one step on all data: epochs 1 and a training with batch_size none. Other methods build on
+`Drawn`, or on `Averaging`, whose terms and server's step they replace. In all, `clients` train when
+asked, `info` has their numbers of examples, and `rng` is the round's random key. Sources: FedAvg,
+algorithm 1; RM (representation matching, Mostafa, 2019), algorithm 1, line 14.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Drawn:
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: global weights drawn at random, (1, *shape) by name."""
+        """Return the state before round 1: {"weights": drawn by `rng`, (1, *shape) by name}."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -95,7 +96,7 @@ class DrawnForSteps(Drawn):
     def trained(
         self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
     ) -> Trained:
-        """Train at clients `chosen` from the global weights; pass `how` on to `Clients.train`."""
+        """Train clients `chosen` (indices) from the global weights; `how`: options of training."""
         how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
         return clients.train(state["weights"], rng, **how)
 
@@ -116,7 +117,7 @@ class Averaging(Drawn):
     ) -> dict[str, np.ndarray] | None:
         """Return private tensors of the loss terms, (chosen, *shape) by name, or None without any.
 
-        `chosen` are the clients that train in this round, at which these tensors stay.
+        `chosen` are the clients that train in this round; each keeps its tensors between rounds.
         """
         return None
 
@@ -129,9 +130,9 @@ class Averaging(Drawn):
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: randomly drawn global weights, an empty server state.
+        """Return the state before round 1: "weights" drawn by `rng`, and an empty "server" state.
 
-        With `batchnorm` "local" the state also has the clients' own BatchNorm layers, none so far.
+        With `batchnorm` "local" there is also "kept": the clients' BatchNorm layers, none so far.
         """
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
@@ -154,8 +155,7 @@ class Averaging(Drawn):
         """Run a round: drawn clients train, the server averages and steps. Return the new state.
 
         Clients that diverged are left out, as if they had not been drawn; None if all diverged.
-        `lr` defaults to the training procedure's, and `steps` (minibatches per client) to `epochs`
-        whole epochs.
+        `lr` defaults to that of training, `steps` (minibatches per client) to `epochs` epochs.
         """
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -191,7 +191,7 @@ class Averaging(Drawn):
         return [GlobalModel(clients.model, state["weights"] | norms) for norms in each]
 
     def report(self, state: State, clients: Clients, metrics: Mapping[str, float] = {}) -> Report:
-        """Return a round's report: `metrics`, traffic and exchanges by the rule of BatchNorm."""
+        """Return a round's report: `metrics`, exchanges, traffic if BatchNorm layers stay local."""
         traffic = None
         if self.batchnorm == "local":  # layers of BatchNorm are not sent
             sent = clients.ledger.traffic
@@ -208,7 +208,7 @@ class Averaging(Drawn):
 class Scheduled(Averaging):
     """Base of averaging methods whose learning rate and minibatches per round follow a schedule.
 
-    They change geometrically from the training's rate and `steps` to last_lr, last_steps, if given.
+    From the training's rate and `steps` both go geometrically to `last_lr`, `last_steps`, if given.
     """
 
     epochs: Epochs = 1
@@ -233,7 +233,6 @@ class Scheduled(Averaging):
         return after or state, self.report(state, clients)
 
     def _steps(self, done: int) -> int | None:
-        """Return the number of local minibatches in round number `done`, None for whole epochs."""
         if self.steps is None or self.last_steps is None:
             return self.steps
         return max(1, round(self._between(self.steps, self.last_steps, done)))
@@ -250,10 +249,10 @@ class FedAvg(Scheduled):
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
-    the clients' mean update. `divergence` is the coefficient of "weight divergence" in the RM
-    paper, `entropy` that of its entropy term (section 4). With `batchnorm` local each client keeps
-    its own layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021); with recalibrate
-    the round's clients measure the statistics of BatchNorm again.
+    the clients' mean update. `divergence` is the coefficient of "weight divergence" in RM (Mostafa,
+    2019), `entropy` and `least_entropy` are of its entropy term (section 4). With `batchnorm` local
+    each client keeps its own layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021);
+    with recalibrate the round's clients measure the statistics of BatchNorm again.
     """
 
     proximal: Mu = 0.0
@@ -264,12 +263,12 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: randomly drawn weights, zero momentum of the server."""
+        """Return the state before round 1: "weights" drawn by `rng`, "server" momentum 0, or {}."""
         state = super().init(clients, info, rng)
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step for the clients' mean `update`, and the server's momentum."""
+        """Return the server's step for the clients' mean `update`, and the new momentum, if any."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
@@ -296,7 +295,7 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("number added to the step's denominator", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: randomly drawn weights, moments m = 0 and v = tau²."""
+        """Return the state before round 1: "weights" drawn by `rng`, "server" moments 0, tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
         return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
@@ -311,7 +310,7 @@ class FedAdam(Scheduled):
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """Return a loss term on predictions of entropy below `least` nats; [] if `coefficient` is 0."""
+    """Return loss terms: `coefficient` · max(0, `least` - a prediction's entropy), or none if 0."""
     return [Entropy(least, coefficient)] if coefficient else []
 
 

@@ -4,7 +4,8 @@ FedNova: J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective
 Problem in Heterogeneous Federated Optimization. NeurIPS 2020. SCAFFOLD: S. P. Karimireddy, S. Kale,
 M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled Averaging for
 Federated Learning. ICML 2020. FedDyn: D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough,
-V. Saligrama. Federated Learning Based on Dynamic Regularization. ICLR 2021.
+V. Saligrama. Federated Learning Based on Dynamic Regularization. ICLR 2021. In functions `clients`
+train when asked, `info` has their numbers of examples, and `rng` is the round's random key.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class FedNova(fedavg.DrawnForSteps):
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Apply FedNova's update once to local models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    x is the common start, w_j client j's model, p_j its share of all examples. Its local training
+    x is the common start, w_j client j's model, p_j its share of all examples. Client j's training
     moves as far as a_j steps without momentum, so a training that may stop early is refused.
     Source: FedNova, eq. (9) and table 1.
     """
@@ -119,7 +120,7 @@ def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return weights after training minus before, float64 (n, *shape); 0 for a diverged client."""
+    """Return weights `after` (n, *shape) minus `before`, float64; 0 where they are not finite."""
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
@@ -188,8 +189,7 @@ class FedDyn(fedavg.DrawnForSteps):
     - alpha (y_j - x). The server sets x to the mean of y_j over the round's clients, minus
     (1/alpha) times the mean of h_j over all clients. After round one with all clients, x is twice
     the clients' mean minus the start; so after few rounds the clients' mean may predict better.
-    Source: FedDyn, algorithm 1; its code divides alpha by the client's relative size, which the
-    paper does not.
+    Source: FedDyn, algorithm 1, not its code, which divides alpha by the client's relative size.
     """
 
     alpha: Annotated[float, Arg("coefficient of the quadratic penalty", above=0)] = 0.01
@@ -236,6 +236,6 @@ class FedDyn(fedavg.DrawnForSteps):
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the server's network, or the mean of clients' last networks, by `predicts`."""
+        """Return the server's network, or the mean of the last round's clients, by `predicts`."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

@@ -1,7 +1,8 @@
 """FENS: all clients' models, and a small gate over their logits that the clients train together.
 
 Y. Allouah, A. Dhasade, R. Guerraoui, N. Gupta, A.-M. Kermarrec, R. Pinot, R. Pires, R. Sharma.
-Revisiting Ensembling in One-Shot Federated Learning. NeurIPS 2024.
+Revisiting Ensembling in One-Shot Federated Learning. NeurIPS 2024. A gate is a network of one or
+two layers, a dict of weight0, bias0, …, from the logits of m networks (n, m · K) to K logits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, shares_of
 from fedrepro.networks.predict import joint_logits
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 
 Array = np.ndarray
 Gate = dict[str, Array]
@@ -26,17 +27,14 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """Return a FENS gate of one layer: logits sum_i w_ik z_ik of m networks, `weights` w (m, K)."""
+    """Return a one-layer gate, sum_i w_ik z_ik: `weights` w (m `networks`, K `classes`)."""
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
 
 
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
-    """Return the gradients of a gate's mean cross-entropy, by tensor name.
-
-    A gate is a small network of one or two layers on clients' logits (n, m · K); `labels` are (n,).
-    """
+    """Return gradients, by name, of a gate's mean cross-entropy on `logits` and `labels` (n,)."""
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
     hidden = np.maximum(below, 0)
@@ -65,7 +63,7 @@ class GateServer:
         self.squares = {name: np.zeros_like(value) for name, value in start.items()}
 
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
-        """Update the gate, a small network, by one round of clients' updates `moves`.
+        """Update self.gate by one round of clients' updates `moves`: weights after minus before.
 
         Updates are averaged by `share` (J,). Weights where the mask `only` is 0 stay fixed.
         """

@@ -50,8 +50,7 @@ def fisher_merge(
     F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)², from `prepared`. Source: Matena and Raffel, section
     3: information divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on
     validation examples; here λ_i is 1 / J, or client i's share of examples. `floor` applies to all
-    clients alike. Weights of other layers than `Linear` and `Conv2d` have no information and are
-    averaged by λ_i.
+    clients alike. A torch module's layers but `Linear` and `Conv2d` are averaged by λ_i.
     """
     share = merging.shares_of(info)
     if clients_by == "equal":
@@ -144,11 +143,11 @@ def fedfisher_kfac(
 ) -> GlobalModel:
     """Merge layers by Kronecker factors: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
-    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the loss's gradients by its outputs, with
-    labels drawn from the model; p_i is client i's share of examples. The search starts at the
-    average, without damping: weights on which no client has information stay there. Source:
-    FedFisher, by the authors' code, which takes 2000 steps of descent with momentum and returns the
-    best of every hundredth on 500 labelled examples.
+    `prepared` has A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the loss's gradients by its
+    outputs, with labels drawn from the model; p_i is client i's share of examples. The search
+    starts at the average, without damping: weights on which no client has information stay there.
+    Source: FedFisher, by the authors' code, which takes 2000 steps of descent with momentum and
+    returns the best of every hundredth on 500 labelled examples.
     """
     return merging.as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
 
@@ -163,8 +162,8 @@ def solved(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Merge networks layer by layer: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
-    W_i are client i's weights, p_i is its share of examples. `answers` have its Kronecker factors:
-    A_i of the layer's inputs, G_i of the output gradients; `damping` is added to their diagonals.
+    W_i are client i's weights, p_i its share of examples. `answers` have each client's Kronecker
+    factors: A_i of a layer's inputs, G_i of output gradients; `damping` is added to diagonals.
     `solver` is "conjugate_gradients" or "published", FedFisher's descent, of at most `steps` steps.
     Returns the merged tensors (1, *shape) by name, and the residual of the worst layer. It is a
     share of the residual at the average, where the search starts.
@@ -229,12 +228,12 @@ def fedlpa(
 ) -> GlobalModel:
     """Merge layers by damped Kronecker factors: solve sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i.
 
-    M_i are client i's weights and biases, p_i is its share of examples, A_i = E[a aᵀ] + √λ I with a
-    layer's inputs a, B_i = E[g gᵀ] + √λ I with the loss's gradients g by its outputs, for the
-    data's labels. Source: FedLPA, section 4.1. Solved by conjugate gradients from the average. The
-    authors' code takes 10,000 steps of plain descent, and the better of its first and last point on
-    test data; it divides a convolution's A_i, and multiplies B_i, by the number of kernel
-    positions, before λ is added.
+    M_i are client i's weights and biases, p_i is its share of examples. By `prepared` A_i = E[a aᵀ]
+    + √λ I with a layer's inputs a, B_i = E[g gᵀ] + √λ I with the loss's gradients g by its outputs,
+    for the data's labels. Source: FedLPA, section 4.1. Solved by conjugate gradients from the
+    average. The authors' code takes 10,000 steps of plain descent, and the better of its first and
+    last point on test data; it divides a convolution's A_i, and multiplies B_i, by the number of
+    kernel positions, before λ is added.
     """
     root = float(np.sqrt(damping))
     if solver == "conjugate_gradients":

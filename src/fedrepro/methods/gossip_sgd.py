@@ -31,9 +31,9 @@ Steps = Annotated[
 class GossipSgd:
     """Gossip SGD: nodes of a graph train by themselves, then average weights over their neighbours.
 
-    Node i trains w_i to b_i; then w_i = sum_j W_ij b_j, W the mixing matrix. All nodes start from
-    one network. Source: Koloskova et al., 2020, algorithm 1; with one step a round the method is
-    that of Lian et al., 2017, but with the step before the average.
+    Node i of `peers` trains w_i to b_i; then w_i = sum_j W_ij b_j, W the mixing matrix. All nodes
+    start from one network. `info` is not used. Source: Koloskova et al., 2020, algorithm 1; with
+    one step a round the method is that of Lian et al., 2017, but with the step before the average.
     """
 
     rounds: Rounds = 100

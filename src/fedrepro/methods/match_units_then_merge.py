@@ -57,7 +57,7 @@ def weight_matching(
     P_j is the permutation of units that fits the mean of the other clients best, n_j / n client j's
     share of examples. Clients are matched in turn, in random order, until none changes or `sweeps`
     times. Channels of convolutions are units; units of a torch module are found by tracing it. With
-    class weights, weights to class k count by the clients' shares of its examples. Source:
+    `class_weights`, those to class k count by the clients' shares of its examples. Source:
     Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
     assert info.label_counts is not None
@@ -82,8 +82,8 @@ def c2m3(
     sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>, and n_j / n client
     j's share of examples. All P_j are found together, by Frank-Wolfe over doubly stochastic
     matrices from the identity, and rounded to permutations at the end. Written from the paper's
-    objective. The paper averages equally, and then renormalises activations, as `batchnorm`, set to
-    recalibrate, does here.
+    objective. The paper averages equally, and then renormalises activations; here all merging
+    methods do so with the option `batchnorm`, set to recalibrate.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
@@ -114,7 +114,7 @@ def ot_fusion(
 
     A common unit is the sum over clients j of client j's share of examples times the units that T_j
     moves to it; it starts as a unit of a client drawn at random. Outgoing weights are averaged
-    alike; with class weights, weights to class k by the clients' shares of its examples. Layers are
+    alike; with `class_weights`, those to class k by the clients' shares of its examples. Layers are
     fused from the lowest up. Returns None if all clients together have fewer than `units`. Source:
     Singh and Jaggi, "Model fusion via optimal transport", NeurIPS 2020, by weights.
     """

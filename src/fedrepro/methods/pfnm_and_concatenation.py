@@ -19,7 +19,12 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods.matching import network_arrays_and_tracing as arrays
-from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match_networks
+from fedrepro.methods.matching.pfnm_sequential_matching import (
+    Matching,
+    Rule,
+    Variances,
+    match_networks,
+)
 from fedrepro.networks.network import widths
 
 ClassWeights = Annotated[
@@ -41,8 +46,8 @@ def concatenation(
 ) -> GlobalModel:
     """Put all hidden units of all clients side by side in a single network.
 
-    The logit of class k is sum_j f_jk (logit of client j), where f_jk is client j's share of the
-    class's examples, or 1 / J. Weights between hidden layers are block-diagonal.
+    The logit of class k is sum_j f_jk (logit of client j). With `class_weights` f_jk is client j's
+    share of the class's examples, else 1 / J. Weights between hidden layers are block-diagonal.
     """
     assert info.label_counts is not None
     whole = joined(clients, info.label_counts, class_weights)

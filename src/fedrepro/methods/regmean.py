@@ -52,10 +52,10 @@ def regmean(
 ) -> GlobalModel:
     """Merge layers by regression on their inputs: W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i.
 
-    Â = α A + (1 - α) diag(A), with A = E[a aᵀ] over inputs a of the layer in the client's network
-    (with a 1 for the bias; patches for a convolution), from `prepared`. p_i is client i's share of
-    examples; other tensors are averaged by p_i. A `ridge`, times the mean moment, draws W to the
-    average. Source: RegMean, section 3, for linear layers.
+    Â = α A + (1 - α) diag(A), α being `alpha`, A = E[a aᵀ] over inputs a of the layer in the
+    client's network (with a 1 for the bias; patches for a convolution), from `prepared`. p_i is
+    client i's share of examples; other tensors are averaged by p_i. A `ridge`, times the mean
+    moment, draws W to the average. Source: RegMean, section 3, for linear layers.
     """
     network = merging.network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
@@ -103,9 +103,10 @@ def regmean_plus(
     """Merge layers as RegMean does, by moments of the outputs of the merged layers below.
 
     W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with p_i client i's share of examples. Â_i are moments
-    of a layer's inputs, times `alpha` off the diagonal; a `ridge` draws W to the average. Layers
-    are merged from the lowest up. Each is sent to the clients before they compute moments for the
-    next: there are as many exchanges as layers. Other tensors are averaged, and sent first.
+    of a layer's inputs (`prepared`: the lowest's), times `alpha` off the diagonal; a `ridge` draws
+    W to the average. Layers are merged from the lowest up. Each is sent to the clients before they
+    compute moments for the next, in as many exchanges as layers. Other tensors are averaged, and
+    sent first.
     """
     assert info.clients is not None
     share = merging.shares_of(info)

@@ -8,8 +8,9 @@ registers is LISTED: both gradients come from a list of nonzero errors, with the
 
 A kernel lies in a model's flat array like an affine map: weight (k · k · C, channels), then its
 bias, rows padded to whole vectors. Functions share arguments: convs is the layout, c a layer's row
-of convs.layers, its fields f, room the work buffers. Errors are the loss's gradients by the inputs
-or outputs of a layer.
+of convs.layers, with columns f.HEIGHT and so on, and room the work buffers. rows is the number of
+examples; weights and gradient are flat arrays of one model. Errors are the loss's gradients by the
+inputs or outputs of a layer. Linear outputs are those before ReLU and pooling.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Run `rows` examples through all convolutions; write outputs to x, (rows, H · W · C) flat.
 
-    `weights` is a model's flat array. The inputs are in room.images. An image passes all layers
-    before the next one, so that its activations stay in the cache.
+    The inputs are in room.images. An image passes all layers before the next one, so that its
+    activations stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -101,7 +102,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def gives(c: Array) -> int:
-    """Return the length of an example's output after pooling, rows filled to whole vectors."""
+    """Count the numbers of an example's output after pooling, channels filled to whole vectors."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
@@ -111,7 +112,7 @@ def gives(c: Array) -> int:
 def activate(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
     """Write ReLU of a layer's linear outputs, room.out, after any 2×2 max pooling, to x[to:].
 
-    `c`: the layer's row of convs.layers. Maxima's positions in windows go to room.chosen[noted:].
+    Positions of pooled maxima in windows, 0 to 3, or 4 if none is > 0, go to room.chosen[noted:].
     """
     stride, across, nothing = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2, room.out.dtype.type(0)
     if c[f.POOLED]:
@@ -137,8 +138,7 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    `weights` and `gradient` are flat arrays of one model. `errors`, (H · W · C, rows padded to 8s)
-    flat, are the loss's gradients by x, which `features` has written.
+    `errors`, (H · W · C, rows padded to 8s) flat, are gradients by x, which `features` has written.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -162,10 +162,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernel gradients from `gradient` into room.turned, or with `back` the other way.
-
-    This is for layers (f.LISTED) that list the nonzero gradients by their outputs, to save work.
-    """
+    """Transpose LISTED layers' kernel gradients from `gradient` to room.turned; `back` reverses."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -182,8 +179,7 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
     """List the nonzero loss gradients by a pooled layer's linear outputs, in room.errors.
 
-    `c` is the layer's row of convs.layers. room.lower has the gradients by its pooled outputs,
-    room.chosen[noted:] the positions of the maxima in their windows.
+    room.lower has gradients by pooled outputs, room.chosen[noted:] positions of maxima in windows.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -217,9 +213,9 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add an example's transposed kernel gradient to room.turned, the bias gradient to `gradient`.
+    """Add a LISTED layer's gradients for an example: kernel, to room.turned; bias, to `gradient`.
 
-    `c`: the layer's row of convs.layers; its input is room.images[image:], its errors room.errors.
+    Its inputs are room.images[image:], the gradients by its linear outputs room.errors.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -257,7 +253,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy an example's gradients by top layer outputs, errors[first::step], to room.lower."""
+    """Copy to room.lower an example's gradients by the last outputs, errors[first::step]."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[f.CHANNELS], row_of(top[f.CHANNELS])
     for place in range(gives(top) // stride):
@@ -302,8 +298,7 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
 
-    `c` is the layer's row of convs.layers; its column f.INSIDE says where in room.upper the loss's
-    gradients by the layer's outputs begin. The inputs begin at room.images[image].
+    Errors by its linear outputs begin at room.upper[c[f.INSIDE]], inputs at room.images[image].
     """
     stride, at, run = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
@@ -334,7 +329,7 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, `c` its row of convs.layers, to room.lower.
+    """Backpropagate errors through a convolution, from its linear outputs, to room.lower.
 
     Gradients by its outputs are listed in room.errors if c[f.LISTED], else in room.upper. If
     c[f.ADDED], an input's gradient is the sum over the windows that contain it, in a fixed order.
@@ -367,7 +362,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate room.errors, a list, through layer `c` (row of convs.layers) to room.lower."""
+    """Backpropagate the list room.errors through the LISTED layer `c`, to room.lower."""
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])
     last, low = c[f.KERNEL] - 1, row_of(c[f.BELOW])
@@ -424,10 +419,10 @@ def add_errors(
     """Backpropagate `errors` through all convolutions; add up g gᵀ, or squared kernel gradients.
 
     `errors` (N, H · W · C) are gradients by the last outputs `x`, which `predict` left with `room`.
-    If `squares` is empty, `factors`, flat float64, gets for layer l from starts[l] the sum of g gᵀ
-    (channels, padded channels), g being the gradient by outputs before ReLU at a position. Else
-    `squares`, float64, ordered as `weights`, a flat model, gets the squares of each example's
-    gradients by kernels and biases. `scratch` is work space as large as the sums.
+    If `squares` is empty, the sum of g gᵀ (channels, padded channels) for layer l is added to
+    `factors`, flat float64, from starts[l] to starts[l+1]; g is the gradient by linear outputs at a
+    position. Else the squares of each example's gradients by kernels and biases are added to
+    `squares`, float64, ordered as `weights`. `scratch` is work space as large as the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)

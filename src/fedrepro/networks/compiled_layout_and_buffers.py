@@ -1,4 +1,8 @@
-"""Networks for compiled code: memory layout, buffers, and outputs of convolutions or LSTMs."""
+"""Networks for compiled code: memory layout, buffers, and outputs of convolutions or LSTMs.
+
+These layers are a network's body; affine maps follow. A model is one flat array of its tensors
+(`Rows`). Representation matching (H. Mostafa, 2019) is a loss on the outputs of layers.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,9 @@ if TYPE_CHECKING:
 class Parts:
     """The layers of a network that compiled code can run: convolutions or LSTMs, then affine maps.
 
-    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
-    W) of the first map's input, or (). Each of `convolutions` is (layer, input's shape, whether
-    pooled). drawn: whether the affine maps are variational (Bayesian), with no layers below.
+    sizes: (inputs, hidden…, outputs) of the affine maps, with ReLU between. image: (C, H, W) of the
+    first map's input after convolutions, else (). convolutions: (layer, its input's shape, whether
+    pooled) of each. drawn: whether the affine maps are variational (Bayesian), with no body below.
     """
 
     sizes: tuple[int, ...]
@@ -53,9 +57,26 @@ class Parts:
         return len(self.convolutions) + len(self.recurrent) + (self.embedding is not None)
 
 
+# exactly these: a user's class that inherits from one has a `forward` of its own
+EXACT = {
+    Affine,
+    Convolution2d,
+    Dropout,
+    EachPosition,
+    Embedding,
+    Lstm,
+    MaxPool,
+    Relu,
+    Variational,
+}
+
+
 def parts_of(network: Network) -> Parts | None:
-    """Return a network's layers for compiled code, without dropout; None if unsupported."""
+    """Return a network's layers for compiled code, leaving out dropout; None if unsupported."""
     layers, convolutions, shape = list(network.layers), [], network.shape
+    rates = {layer.rate for layer in layers if isinstance(layer, Dropout)}
+    if len(rates) > 1 or any(type(layer) not in EXACT for layer in layers):
+        return None
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
     while layers and isinstance(layers[0], Convolution2d):
@@ -75,15 +96,14 @@ def parts_of(network: Network) -> Parts | None:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
-    dropout = any(isinstance(layer, Dropout) for layer in layers)
     maps = [layer for layer in layers if isinstance(layer, Affine | Variational)]
     if not maps or layers[-1] is not maps[-1]:
         return None
     drawn = isinstance(maps[-1], Variational)
-    turns = (type(maps[-1]), Relu, Dropout) if dropout else (type(maps[-1]), Relu)
-    if any(not isinstance(layer, turns[at % len(turns)]) for at, layer in enumerate(layers)):
+    turns = (type(maps[-1]), Relu, Dropout) if rates else (type(maps[-1]), Relu)
+    if any(type(layer) is not turns[at % len(turns)] for at, layer in enumerate(layers)):
         return None
-    if drawn and (dropout or convolutions or recurrent):
+    if drawn and (rates or convolutions or recurrent):
         return None
     kinds = {layer.biased for layer in maps}
     kinds |= {convolution.biased for convolution, _, _ in convolutions}
@@ -147,7 +167,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes are reordered: {name: (shape, order of its axes in memory)}."""
+    """Return {name: (shape, order)} of tensors whose axes are reordered in memory, for `Rows`."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     kernels = {f"weight{k}" for k in range(below)}
@@ -184,9 +204,8 @@ def body_of(
 class CompiledBody:
     """The convolutions or recurrent layers of a network with weights `tensors` (*shape), compiled.
 
-    Up to `rows` examples are computed at once. layers: the number of these layers, from the input
-    on, with ReLU and pooling. x: the outputs of the latest `seen` examples, flat, in the order in
-    which compiled code writes them.
+    Up to `rows` examples are computed at once. layers: how many of network.layers these are, with
+    ReLU and pooling. x: the latest outputs, of `seen` examples, flat, as compiled code orders them.
     """
 
     def __init__(
@@ -255,7 +274,7 @@ class Convolutions(NamedTuple):
 
 
 class ErrorLists(NamedTuple):
-    """Two lists of one example's nonzero gradients by the outputs of a pooled convolution.
+    """Two lists of one example's nonzero gradients by a convolution's outputs before its pooling.
 
     By output position: amounts, the gradients; channels, the channel of each; which, where its
     kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,), each position's
@@ -281,8 +300,9 @@ class Images(NamedTuple):
     images: inputs of all layers and examples, with zeros around; chosen: places of maxima in pooled
     windows; extra: gradients of representation matching, or empty. For one example: out, a layer's
     outputs before pooling; lower, upper: the loss's gradients by outputs after and before pooling;
-    errors, the nonzero ones before it; image, gradients by a layer's inputs, zeros around. flipped:
-    kernels arranged for backpropagation; turned: kernel gradients, transposed. zeros, one: 0s, 1.
+    errors: lists of the nonzero ones before pooling; image: gradients by a layer's inputs, zeros
+    around. flipped: kernels arranged for backpropagation; turned: transposed kernel gradients.
+    zeros, one: 0s, 1.
     """
 
     images: Array

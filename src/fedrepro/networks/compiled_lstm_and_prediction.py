@@ -1,9 +1,10 @@
 """An embedding and LSTM layers in compiled code; functions that run these or convolutions.
 
-States lie as (T, B, units), so that all T time steps share one matrix product of T · B rows where
-they do not depend on each other. A model has the table of embeddings (codes, size), and of each
-layer weight (inputs, 4 units), recurrent (units, 4 units) and bias; gates are in the order of
-PyTorch: input, forget, cell, output.
+States lie as (T, B, units). So all T time steps share one matrix product of T · B rows, where they
+do not depend on each other. A model in memory has the table of embeddings (codes, size), and
+of each layer weight (inputs, 4 units), recurrent (units, 4 units) and bias; gates are in the order
+of PyTorch: input, forget, cell, output. Functions share arguments: net is the layout, room the work
+buffers, rows the number B of examples, weights and gradient flat arrays of one model.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Recurrent(NamedTuple):
 
     starts: int64 (L, 3), where input weights, recurrent weights and biases of each layer begin in
     the model's flat array. table: (where the embeddings begin, how many there are, their size).
-    units: of each layer. steps: letters in a window of text. every: whether each letter has a
+    units: of each layer. steps: T, letters in a window of text. every: whether each letter has a
     prediction, or only the last one. by: the address of the compiled matrix product.
     """
 
@@ -156,7 +157,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
     """Compute the gates, cells and states of an LSTM layer at one time step, in `room`.
 
-    Rows `first` to first + `rows` of room.gates, one for each example, have the gates' linear
+    Rows `first` to first + `rows` - 1 of room.gates, one for each example, have the gates' linear
     parts; `begins` is whether the step is the first.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
@@ -187,8 +188,8 @@ def backpropagate_through_time(
 ) -> None:
     """Add the gradients of embedding and LSTM layers to `gradient`.
 
-    `net` is a `Recurrent`, `room` its `LstmBuffers` after `unrolled` for `rows` examples; `errors`
-    (units, padded rows) are gradients by its output x; `weights` and `gradient` are flat.
+    `unrolled` has written its states to `room` and its output to `x`; `errors` (units, rows of x
+    padded to 8s) are the loss's gradients by this output.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -238,7 +239,8 @@ def backpropagate_through_time(
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
     """Replace LSTM gates of step `t`, in room.gates, by loss gradients before their activation.
 
-    room.above has gradients by states, room.cell by cells; `layer` is a layer's first row of gates.
+    room.above has gradients by states of all steps. room.cell, by cells of this step, gets those of
+    the step before. `layer` is the row at which the layer's gates begin.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

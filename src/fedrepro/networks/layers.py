@@ -1,4 +1,8 @@
-"""Layers that compute A models at once, each model with its own tensors."""
+"""Layers that compute A models at once, each model with its own tensors.
+
+Shapes: B examples of each model, C channels, H × W pixels, T letters of a text. `forward` takes
+tensors (A, *shape) by the layer's own names, such as weight, and inputs (A, B, …).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape, and its role, by which it is initialised.
 
-    role: weight, bias, table (embeddings of letters) or spread (of a random weight, before
-    softplus; `start` is its initial value). fan_in: inputs of each output, or an LSTM's units.
+    role: weight, bias, table (embeddings of letters) or spread (a random weight's deviation is
+    softplus(spread); all begin at `start`). fan_in: inputs of each output, or an LSTM's units.
     """
 
     shape: Shape
@@ -51,7 +55,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Pooled:
-    """The argmax of 2×2 max pooling, (A, B, C, H // 2, W // 2): indices in flat maps of `size`."""
+    """The argmax of 2×2 max pooling, (A, B, C, H // 2, W // 2), in flat maps; `size` is (H, W)."""
 
     argmax: torch.Tensor
     size: Shape
@@ -145,7 +149,7 @@ class Affine:
 class Variational:
     """A fully connected layer with weights drawn per minibatch from N(weight, softplus(spread)²).
 
-    start: initial spreads. Source: P2P (Lalitha et al., 2019), section 5.2 (Bayes by backprop).
+    start: all initial spreads. Source: P2P (Lalitha et al., 2019), section 5.2 (Bayes by backprop).
     """
 
     units: int
@@ -153,7 +157,7 @@ class Variational:
     biased = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Describe means and spreads (deviations before softplus) of weight and bias."""
+        """Describe means, weight and bias, and their spreads, weight_spread and bias_spread."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
@@ -240,7 +244,7 @@ class MaxPool(Plain):
 
 @dataclass(frozen=True)
 class Embedding:
-    """An embedding of letters, a vector per code 0 … codes-1; inputs (B, T) are codes as floats."""
+    """An embedding: letters (A, B, T), codes 0 … codes-1 as floats, to vectors (A, B, T, size)."""
 
     codes: int
     size: int
@@ -263,7 +267,7 @@ class Embedding:
 class Lstm:
     """An LSTM layer; its tensors have rows for the input, forget, cell and output gates in turn.
 
-    `last`: whether the output is only the state after the last character, or one for each.
+    `last`: whether the output is the state after the last letter alone, else after each letter.
     """
 
     units: int

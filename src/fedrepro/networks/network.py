@@ -2,7 +2,7 @@
 
 Tensors are named by their layer's number among the layers that have tensors: weight0, bias0,
 weight1, … A fully connected network of sizes (D, L1, …, K) has weight0 (D, L1), bias0 (L1), weight1
-(L1, L2), …, all (inputs, outputs).
+(L1, L2), …, all (inputs, outputs). Tensors of A or m models are stacked, (m, *shape).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ PREDICTION_ROWS = 2500
 class Network:
     """A neural network without weights: layers that compute many models at once.
 
-    shape: of one input. kind: the sort of its layers, such as "dense". prior_sd: the standard
-    deviation of the normal prior, with mean 0, of the weights of variational layers.
+    shape: of one input. kind: of its layers, or "module", or "mixed" for several architectures.
+    prior_sd: standard deviation of the prior, normal with mean 0, of variational layers' weights.
     """
 
     shape: Shape
@@ -114,7 +114,7 @@ class Network:
 
     @cached_property
     def buffers(self) -> tuple[str, ...]:
-        """Return names of tensors that no gradient changes; only `torch.nn.Module`s have any."""
+        """Return names of tensors that no gradient changes, such as BatchNorm's statistics."""
         return ()
 
     @cached_property
@@ -140,7 +140,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Arrays) -> Network:
-        """Copy, with widths of `tensors` (m, *shape); raise FedreproError if other sizes differ."""
+        """Copy the network, as wide as `tensors` (m, *shape); FedreproError if they do not fit."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))

@@ -1,4 +1,8 @@
-"""Prediction by one network, a mixture of several, or a gate over their logits."""
+"""Prediction by one network, a mixture of several, or a gate over their logits.
+
+A Bayesian network has a tensor of means, such as weight0, and one of spreads, weight0_spread; a
+weight is N(mean, softplus(spread)²). An example has one prediction, or one for each character.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples to predict: inputs as stored, (N, D), and how to scale inputs for a network."""
+    """Examples to predict: `inputs` (N, D) as stored; `scaled` gives rows of them for a network."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
@@ -49,17 +53,16 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 def predict_belief(
     network: Network, tensors: Arrays, examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
-    """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
+    """Return class probabilities (N·predictions, K) of a Bayesian network, means over weight draws.
 
-    `tensors` (*shape) are means and spreads of weights, which are drawn `samples` times by `rng`;
-    an example has P predictions. Source: P2P (Lalitha et al., 2019), section 5.2, which gives no
-    number of draws.
+    `tensors` (*shape) are means and spreads, from which `rng` draws all weights `samples` times.
+    Source: P2P (Lalitha et al., 2019), section 5.2, which gives no number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
 
 def draws_of(network: Network, tensors: Arrays, samples: int, rng: RngKey) -> dict[str, np.ndarray]:
-    """Draw weights (samples, *shape) of N(mean, softplus(spread)²); (1, *shape) if not Bayesian."""
+    """Draw weights (samples, *shape) from means and spreads; (1, *shape) if not Bayesian."""
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
     generator = rng.stream("predictive-weights")
@@ -83,10 +86,10 @@ def probabilities(
 ) -> torch.Tensor:
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
-    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each. With
-    `ties` networks vote: a one-hot vector of the predicted class replaces the softmax. Votes are
-    summed as float64, and random numbers below 1e-9 (TIE), by the key `ties`, break ties. Scores
-    are on the examples' device. Source: PFNM, supplement 4.1 (ensembles).
+    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), by network and class, or
+    None for 1/m each. With `ties` networks vote: a one-hot vector of the predicted class replaces
+    the softmax. Votes are summed as float64; random numbers below 1e-9 (TIE), by the key `ties`,
+    break ties. Scores are on the examples' device. Source: PFNM, supplement 4.1 (ensembles).
     """
     import torch
 

@@ -18,7 +18,10 @@ def norm_of(norm: Norm, channels: int) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """A residual block, relu(s(x) + c(x)): c two 3×3 convolutions, s a 1×1 one or the identity."""
+    """A residual block, relu(s(x) + c(x)): c two 3×3 convolutions, s a 1×1 one or the identity.
+
+    `channels` are those of the output; s and the first of c have the `stride`. `norm` follows each.
+    """
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()

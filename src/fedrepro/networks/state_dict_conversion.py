@@ -77,10 +77,8 @@ def stack(
     model = models[0] if models else None
     if model and model.component.meta.get(MODULE):
         if not shape:
-            raise FedreproError(
-                f"{named[0]}: model '{model.name}' needs the shape of one example, which a state "
-                "dict does not hold (shape=…, --shape 1,28,28)"
-            )
+            said = f"{named[0]}: model '{model.name}' needs the shape of one example, which a state"
+            raise FedreproError(f"{said} dict does not hold (shape=…, --shape 1,28,28)")
         return _stacked_module(state_dicts, model, shape, named)
     clients = [_layers(state, at) for state, at in zip(state_dicts, named, strict=True)]
     first = clients[0]
@@ -138,10 +136,8 @@ def unstack(
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
-        raise FedreproError(
-            "only fully connected layers and convolutions are written as a state dict, and model "
-            f"'{model.name}' has others"
-        )
+        said = "only fully connected layers and convolutions are written as a state dict,"
+        raise FedreproError(f"{said} and model '{model.name}' has others")
     if len(layers or ()) != len(places):
         layers = [str(2 * place) for place in places]  # with ReLU between
     state_dicts = []
@@ -161,15 +157,13 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check users' label counts; return int64 (clients, classes), None if not given, or raise."""
+    """Check label counts that a user gives; return int64 (clients, classes), or None for None."""
     if counts is None:
         return None
     table = np.asarray(counts)
     if table.shape != (clients, classes):
-        raise FedreproError(
-            f"label counts have the shape {table.shape}, and a row per network and a column per "
-            f"class are needed, ({clients}, {classes})"
-        )
+        said = f"label counts have the shape {table.shape}, and a row per network and a column per"
+        raise FedreproError(f"{said} class are needed, ({clients}, {classes})")
     valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
     if not valid or (table != np.floor(table)).any() or not table.any():
         raise FedreproError(
@@ -179,7 +173,7 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert `value` to float32, or raise with its `key` and its state dict's name, `where`."""
+    """Convert a state dict's `value` to float32; errors name its `key` and the dict, `where`."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float().numpy() if value.is_floating_point() else value.numpy()
@@ -215,10 +209,8 @@ def _layers(state: Any, where: str) -> Layers:
                 )
         weight = held["weight"]
         if biased and len(held["bias"]) != len(weight):
-            raise FedreproError(
-                f"{where}: layer '{name}' has a weight {weight.shape} and {len(held['bias'])} "
-                "biases: if it is stored as (in, out), transpose it"
-            )
+            said = f"{where}: layer '{name}' has a weight {weight.shape} and {len(held['bias'])}"
+            raise FedreproError(f"{said} biases: if it is stored as (in, out), transpose it")
     weights = [held["weight"] for held in found.values()]
     if any(len(a) != b.shape[1] for a, b in pairwise(weights)):
         said = f"{where} has {_words(found)}, where one does not take what the one before gives"

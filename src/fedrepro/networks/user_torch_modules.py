@@ -49,7 +49,7 @@ def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Cal
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Return `model`'s `torch.nn.Module` as a network; raise FedreproError if unfit or failing."""
+    """Return `model`'s module as a network, tried on examples; FedreproError if it is unfit."""
     made = created_module(model, shape, classes)
     for key, value in made.named_parameters():
         if not value.requires_grad:
@@ -64,7 +64,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 
 def created_module(model: Spec, shape: Shape, classes: int) -> torch.nn.Module:
-    """Return a new `torch.nn.Module` of `model`, not tried yet; raise FedreproError if none is."""
+    """Create the module of `model`, not tried yet; FedreproError if its maker gives no fit one."""
     import torch
 
     shape = _of_images(shape)
@@ -89,7 +89,7 @@ def _of_images(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class OwnModule(Plain):
-    """The only layer of a `ModuleNetwork`; `held`: size of all submodules' outputs, per example."""
+    """The only layer of a `ModuleNetwork`; `held`: numbers in all submodules' outputs together."""
 
     classes: int
     held: int
@@ -234,6 +234,8 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
         fix = f"change it in place, as in self.{lost[0]}.copy_(…)"
         raise FedreproError(f"{who} assigns {lost[0]} another tensor in training: {fix}")
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
+    if lost := [key for key in moving if after[key].is_complex()]:
+        raise FedreproError(f"{who}: training changes {lost[0]}, which is complex: make it two")
     if not torch.allclose(scores, torch.cat(singles), NEAR, NEAR):
         said = f"{who} gives an example other scores among others than alone"
         raise FedreproError(f"{said}; take GroupNorm, LayerNorm or BatchNorm with statistics")

@@ -26,7 +26,7 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Write in words a method's `needs`, as "label_counts", and what clients send (`sends`)."""
+    """Write in words a method's `needs`, keys of `api.NEEDS`, and append the text `sends`."""
     parts = dict.fromkeys(SEEN.get(need, "") for need in sorted(needs))
     return "; ".join(filter(None, [*parts, sends])) or "weights only"
 

@@ -117,13 +117,13 @@ def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sources) -> list[dict[st
 
 
 def of_features(dataset: Spec) -> str:
-    """Return a sentence if a data set's inputs are other features than the paper's, else ""."""
+    """Return a note if a data set's inputs are extracted features unlike the paper's, else ""."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a note if `dataset` replaces the data of `exhibit` in the paper's `file`, else ""."""
+    """Return a note if `dataset` stands in for other data at scale "paper" (in `file`), else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
@@ -245,7 +245,7 @@ class ExhibitFiles:
 def write_files(
     base: str, about: Mapping[str, Any], contents: Mapping[str, bytes], *there: str
 ) -> list[Path]:
-    """Write `contents`, {suffix: bytes}, to files `base` + suffix, and a json; return all paths.
+    """Write `contents`, {suffix: bytes}, to files `base` + suffix, and a json; return their paths.
 
     The json has `about`, and checksums of these files and of existing ones with suffixes `there`.
     """
@@ -267,18 +267,14 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
         raise _missing(path, scale, key)
     about = artifacts.read_json(path, KEYS)
     if (about.get("scale"), about.get("key")) != (scale, key):
-        raise FedreproError(
-            f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
-            f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
-        )
+        said = f"{path} describes {about.get('key')} at scale {about.get('scale')}, not {key} at"
+        raise FedreproError(f"{said} scale {scale}; make it again with: {command(scale, key)}")
     run = about.get("run", {})
     if not run and (
         about["schema"] != artifacts.SCHEMA_VERSION or not isinstance(about.get("files"), dict)
     ):
-        raise FedreproError(
-            f"{path} is of another version of fedrepro, and names no checksums; delete it, and "
-            "make the figure again from the results that are there"
-        )
+        said = f"{path} is of another version of fedrepro, and names no checksums; delete it,"
+        raise FedreproError(f"{said} and make the figure again from the results that are there")
     return ExhibitFiles(f"{folder / key}", about, run)
 
 
@@ -294,7 +290,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open results of `key` kept in git at `scale`; raise FedreproError if missing or changed."""
+    """Open the record of `key` at `scale` in `folder`; raise FedreproError if absent or changed."""
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)

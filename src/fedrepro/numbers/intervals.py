@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The best mean of some methods, the gains, minus the best mean of others, the rivals.
+    """The largest mean of some methods, the gains, minus the largest of others, the rivals.
 
     gains, rivals: values, (trials, methods). least, most: bounds that the difference has by its
     definition, such as least 0 for the largest minus the smallest mean.
@@ -166,9 +166,10 @@ def pairs(series: Array) -> Array:
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
     """Return the first of `rounds` after which one method reaches another, with its interval.
 
-    `behind`, (trials, rounds), is how far the one is behind; the gap is closed where its mean
-    is at most 0. If it never closes, the result is infinite. For the upper end, rounds are tested
-    from the last back, until a gap is not significantly closed; this order needs no correction.
+    `behind`, (trials, rounds), is how far the one is behind. The value is the first round where its
+    mean is at most 0. The lower end is the first where it is not significantly above 0, else the
+    last. From the upper end on it stays significantly below 0; tests begin at the last round,
+    which needs no correction. Value and upper end may be infinite.
     """
     middle, half = exact_means(behind), half_width(behind, confidence)
 
@@ -182,7 +183,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float) -> Interval:
-    """Return Pearson's correlation (NaN if n < 4) of two arrays, (n,), with Fisher's interval."""
+    """Return Pearson's correlation of arrays (n,), NaN if n < 4 or constant; interval by Fisher."""
     if len(one) < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return Interval(math.nan, -1.0, 1.0)
     from scipy.special import ndtri

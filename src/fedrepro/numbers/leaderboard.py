@@ -58,7 +58,7 @@ class MethodResult(NamedTuple):
 
     accuracy: on test examples, (T,) by trial. setting: selected parameter values as text. tried:
     how many were compared. costs: {metric: number}. in_each_trial: accuracy, (T,), if each trial
-    selects its own values. ends: per selection {parameter: (is lowest tried, is highest tried)}.
+    selects its own. ends: {parameter: (is lowest tried, is highest)} by selection (one, or T).
     """
 
     accuracy: np.ndarray
@@ -73,7 +73,7 @@ class MethodResult(NamedTuple):
 class Method:
     """A method on a leaderboard, described in words.
 
-    kind: its class, as "one model". sees: the information on clients that it needs. sends: what
+    kind: its class, of CLASSES. sees: the information on clients that it needs. sends: what
     clients send besides models. chosen_by: the rule that selects its parameter values. computed:
     "computed here"; for a submitted method "verified" if we computed equal bytes, else "reported".
     """
@@ -104,7 +104,7 @@ class BoardData:
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List scenarios where pooled training is at least `board.least_gap` better than FedAvg."""
+        """List the scored scenarios: pooled training beats FedAvg by at least `board.least_gap`."""
         ends = {scene: self._bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
@@ -120,7 +120,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Return scores of `label` (scenes, trials); if `data` is "all", means (data sets, trials).
+        """Return scores of `label` (scenes, trials), or for `data` "all" means (data sets, trials).
 
         With `each_trial`, each trial selects parameter values of its own.
         """
@@ -139,10 +139,10 @@ class BoardData:
 class BoardRow:
     """A row of a leaderboard: a method on one data set, or on all if `data` is "all".
 
-    starts: "one start" if clients begin with equal weights. drawn: the repetitions that intervals
-    account for, as "scenarios and trials". unranked_reason: why it has no rank, or "". scenes: the
-    scenarios that its score averages. runs, failed: numbers of trials, and of failed ones, over all
-    scenarios. standing: its score, and its rank if it has one; None if it was not scored.
+    starts: "one start" if clients begin with equal weights. drawn: what intervals take as random,
+    as "scenarios and trials". unranked_reason: why it has no rank, or "". scenes: scenarios that
+    its score averages. runs, failed: numbers of trials, and of failed ones, in all scenarios.
+    standing: its score, and its rank if it has one; None if it was not scored.
     """
 
     method: Method
@@ -178,10 +178,8 @@ def board_data(
             if computed == HERE:
                 for needed in (board.baseline, board.ceiling, board.line):
                     if needed not in by_label:
-                        raise FedreproError(
-                            f"{key} has no '{needed}', which the leaderboard compares all methods "
-                            "with; add it to the exhibit"
-                        )
+                        said = f"{key} has no '{needed}', which the leaderboard compares all"
+                        raise FedreproError(f"{said} methods with; add it to the exhibit")
             elif double := by_label.keys() & there.keys():
                 said = f"an entry is called '{min(double)}', as another method of the leaderboard"
                 raise FedreproError(f"{said}: give it another label")
@@ -249,7 +247,7 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return rows of methods, ranked by results `ground` per class, data set and clients' start."""
+    """Return rows of the methods in `ground`, ranked per class, data set (or all) and `starts`."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]
@@ -321,7 +319,7 @@ def _class_rows(
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return `rows` as a data frame: score, ranks and tests of methods, and costs from `ground`."""
+    """Return a data frame, a row for each of `rows`: score, ranks, tests, and costs by `ground`."""
     return _whose(pd.DataFrame([_row(ground, row) for row in rows]))
 
 

@@ -49,8 +49,8 @@ def results(
     tables that show it; `same_bytes`: "yes" if computing the first of them again gives equal bytes,
     or why not. `attrs["notes"]` of the table says which figures cannot be read.
 
-    `reports` is the folder of results in the project's `folder`. `exhibit`, paper/name or a paper,
-    is read alone; `method` is a label or name; `split` also keeps rows without one, such as costs.
+    `reports` is the folder of results in the project's `folder`. Only `exhibit`, paper/name or a
+    paper, is read. Rows are kept of `method` (label or name), `metric`, and `split` or no split.
 
     Raises:
         FedreproError: no drawn figure or table has what is asked for.
@@ -167,7 +167,7 @@ def paired_differences(
     In a trial both have equal data, partition and, if one-shot, local models, so variation from
     these cancels in the difference. Final values with selected parameter values are compared, in
     shared trials. Figures are in `reports`, of one `exhibit` (paper/name) or paper if it is given.
-    In one exhibit, a method without a shown parameter is compared with each value of the other.
+    With one `exhibit`, a parameter of only one method may vary: each of its values is compared.
 
     Returns:
         A row per combination of swept parameters; equal results in several figures are listed once.
@@ -230,7 +230,7 @@ def point_words(row: Mapping[Any, Any]) -> str:
 
 
 def paired_verdict(differences: pd.DataFrame, metric: str, one: str, other: str) -> str:
-    """Say at how many rows of `paired_differences` method `one` is better or worse than `other`."""
+    """Say at how many rows of `paired_differences` in `metric` `one` is better or worse."""
     better = all_metrics()[metric].better
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)

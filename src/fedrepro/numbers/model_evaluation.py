@@ -1,4 +1,7 @@
-"""Evaluate a global model: accuracy on splits of examples, sizes, and cost of a prediction."""
+"""Evaluate a global model: accuracy on splits of examples, sizes, and cost of a prediction.
+
+A belief has means of a variational network's weights by name, and spreads s: sd is log(1 + e^s).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +30,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: mean over `samples` weights, drawn by RNG key `place`."""
+    """How a variational network predicts: mean over `samples` draws of weights by key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -35,7 +38,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples of input `shape` to evaluate on; `rows` has indices of each client's own, if any."""
+    """Examples to evaluate on, of input `shape`; rows[j] are indices of client j's own, if any."""
 
     examples: Examples
     labels: np.ndarray
@@ -112,13 +115,16 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Return (metrics of clients' own `models` on `splits`, accuracy of each client on "test")."""
+    """Return (mean and worst metrics of clients' `models` on `splits`, test accuracy by client)."""
     numbers, each = list[Number](), dict[str, list[float]]()
     drawn = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
     for name, split in splits.items():
         answers = [correct(model, split, own) for model, own in zip(models, drawn, strict=True)]
         each[name] = [float(right.mean()) for right in answers]
-        found = {"accuracy": float(np.mean(each[name])), "accuracy_worst": min(each[name])}
+        found = {
+            "accuracy": float(np.mean(each[name])),
+            "accuracy_worst": float(np.min(each[name])),
+        }
         if means := [mean for model in models for mean in _by_means(model, split, draws)]:
             found["accuracy_of_means"] = float(np.mean(means))
         numbers += [Number(metric, value, name) for metric, value in found.items()]
@@ -128,7 +134,7 @@ def measure_alone(
 
 
 def on_own(answers: Sequence[np.ndarray], name: str, rows: Sequence[np.ndarray]) -> list[Number]:
-    """Return `accuracy_clients` on split `name`, the mean over clients j of answers[j][rows[j]]."""
+    """Return `accuracy_clients` on split `name`, mean of clients' hits answers[j][rows[j]]."""
     if not rows:
         return []
     # a client may have been given none to validate with
@@ -165,16 +171,13 @@ def communication(rounds: int, sent: Traffic) -> list[Number]:
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (class scores (n, K), labels (n,)), with scores as means over `samples` weights.
-
-    The weights are drawn by `rng` from `belief`, which has their means and spreads by name.
-    """
+    """Return (class scores (n, K), means over `samples` draws of weights by `rng`; labels (n,))."""
     scores = predict_belief(network, belief, split.examples, samples, rng)
     return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return "accuracy", "nll" (log-loss) and "calibration_error" of class `scores`, (n, K)."""
+    """Return "accuracy", "nll" (log-loss), "calibration_error" of probabilities `scores` (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
         "accuracy": float((scores.argmax(1) == labels).mean()),
@@ -230,7 +233,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (node, kind: "weight", "mean" or "spread") of a value that is not finite, or None."""
+    """Return (node, "weight", "mean" or "spread") of a value not finite in `tensors`, or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

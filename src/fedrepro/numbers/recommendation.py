@@ -99,10 +99,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
         board = later_board(board, abouts) or board
     paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
-        raise FedreproError(
-            f"{board} is not in {folder}: name a folder that has it by --reports and "
-            f"--scale, such as --reports reports --scale quick after a `make`"
-        )
+        said = f"{board} is not in {folder}: name a folder that has it by --reports and --scale,"
+        raise FedreproError(f"{said} such as --reports reports --scale quick after a `make`")
     table, scenarios = map(pd.read_csv, paths)
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]

@@ -29,8 +29,8 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
     """Return {"seconds": {stage: sum}, "cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}}.
 
-    Seconds are summed over trials. CPU seconds are summed over jobs (processes), and peak bytes are
-    the most of one job; a stage, such as "train", has both only if all of its jobs measured them.
+    `timings` are paths from `timings_of`. Seconds are summed over trials, CPU seconds over jobs
+    (processes); peak bytes are the most of a job. A stage has the last two if all its jobs have.
     If a file of training is missing, training is left out; if another file is, the result is {}.
     """
     by_stage: dict[str, list[Path]] = {stage: [] for stage in STAGES}
@@ -53,7 +53,7 @@ def spent_by_stage(timings: Iterable[Path]) -> dict[str, dict[str, float]]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameters as text: [mean seconds of a trial by file]}; skip training."""
+    """Return {method with parameters as text: [mean seconds of a file's trials]}; skip training."""
     means: dict[str, list[float]] = {}
     for path in (path for path in timings if TRAIN not in path.parts[-3:-2]):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -67,8 +67,8 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of a figure's methods, as rows of its csv's `columns`.
 
-    Rows of the metric `overhead` say how much longer rounds take than those of the figure's first
-    method, in percent. `files` has the paths of the metrics of each run (a method on one data set).
+    Each trial's first round is left out. Rows of the metric `overhead` say how many percent longer
+    rounds take than the first method's. `files` has metrics' paths by run (method and data set).
     """
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:

@@ -109,8 +109,8 @@ def standings(
         scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
         line: scores of the method to beat, float64 (U, T).
         units: whether intervals allow for other scenarios (data sets) too, not for trials alone.
-        ranked: whether pairs of methods are tested.
-        usual: {another test: which pairs of the sorted methods differ by it, bool (M, M)}.
+        ranked: whether pairs of methods are tested, for ranks and groups; else scores alone.
+        usual: {another test: which pairs differ by it, bool (M, M), with methods sorted by name}.
     """
     names = sorted(scores)
     own = {name: estimate(scores[name], units=units) for name in names}
@@ -204,7 +204,7 @@ def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     """Sort methods into groups of equals, and return {method: number of its group, from 1}.
 
     Of methods in no group yet, the best and all that do not differ from it form the next group.
-    `best` lists methods from the best, as rows of `apart`, bool (M, M): which pairs differ.
+    `best` lists methods from the best, as indices into `apart`, bool (M, M): which pairs differ.
     """
     groups: dict[int, int] = {}
     for first in best:

@@ -5,7 +5,8 @@ row per setting (combination of a method's parameter values) that was tried: the
 is selected, and test results. The best mean over trials is selected, never by test data. A
 `SelectionRule` declares the metric, and whether it is taken at the end, over the second half of all
 rounds, or in the last round where all compete (successive halving, `race`). A `measure` is a method
-of the figure with its rule. A run computes metrics of one method on one data set and model.
+of the figure with its rule; `trials` says how many trials count; errors begin with `where`. A run
+computes metrics of one method on one data set and model.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def summarise(
 ) -> Summary:
     """Compute the tables of a figure or table from metrics of its runs.
 
-    `files` are the paths of these metrics; some kinds of figure read other files next to them. With
-    `allow_all_failed` a method may have failed with all parameter values; else that is an error.
+    `files` are the paths of these metrics; some kinds of figure read other files next to them. If a
+    method failed with all parameter values, raise FedreproError, unless `allow_all_failed`.
     """
     frames = {run: stats.tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -172,7 +173,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join `tables`, metrics by run, in trials that the exhibit uses, without repeated rows."""
+    """Join `tables`, {run: metrics}, in settings and trials that `exhibit` uses, each row once."""
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():
@@ -191,7 +192,7 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
 
 
 class Candidate(NamedTuple):
-    """A setting: final values by (metric, split), and by trial the number to select by, if any."""
+    """A setting: {(metric, split): final value per trial}; the number to select by, per trial."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -205,10 +206,7 @@ class Candidate(NamedTuple):
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {setting (method with parameter values): its final metrics and numbers to select by}.
-
-    `rows` has the metrics of each setting in all `trials`. Errors name `where`.
-    """
+    """Return {setting: its final metrics and numbers to select by}, from its metrics in `rows`."""
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
     if choice and choice.over == "half":
         last = _shared_rounds(rows.values(), choice)
@@ -236,10 +234,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which `setting` is selected, in each trial; all NaN if one has none.
+    """Return the number by which `setting` is selected, in each trial; all NaN if a trial failed.
 
     `rows` are the setting's measurements in rounds, `series` its final values by (metric, split).
-    FedreproError, which names `where`, is raised if these lack the metric of the rule `choice`.
+    FedreproError is raised if these lack the metric of the rule `choice`.
     """
     metric, split = choice.metric, choice.split
     if without_number(series):
@@ -297,9 +295,8 @@ def select_setting(
 ) -> Setting:
     """Return the setting with the best mean by the rule of `measure`; ties go to the first.
 
-    Settings that failed (their number is not finite) or were stopped do not count. If all failed,
-    the first is returned with `allow_all_failed`, or if all were left out; else an error names
-    `where`.
+    Settings that failed (their number is not finite) or were stopped do not count. If none counts,
+    raise FedreproError, or return the first if `allow_all_failed` or the method is undefined here.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -400,7 +397,5 @@ def in_each_trial(
             best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0).tolist()
             reached = [there.get(("test", settings[at]), lost)[t] for t, at in enumerate(best)]
             return best, np.array(reached)
-    raise FedreproError(
-        f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv names: "
-        "make the exhibit again"
-    )
+    said = f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv"
+    raise FedreproError(f"{said} names: make the exhibit again")

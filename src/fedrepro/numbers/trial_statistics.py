@@ -29,7 +29,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return metrics by trial; those of models tuned on public samples are means over samples."""
+    """Return rows sorted by trial; of a model tuned on several public samples, means over these."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -91,10 +91,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
         groups[FAILED, ""] = [(trial, float(trial in failed)) for trial in range(trials)]
     for (metric, _), pairs in groups.items():
         if (there := [trial for trial, _ in pairs]) != list(range(trials)):
-            raise FedreproError(
-                f"{where}: {token} should have {metric} in each of {trials} "
-                f"trials, but has it in {there}; delete its metrics and start again"
-            )
+            said = f"{where}: {token} should have {metric} in each of {trials} trials,"
+            raise FedreproError(f"{said} but has it in {there}; delete its metrics and start again")
     return {key: [value for _, value in pairs] for key, pairs in groups.items()}
 
 
@@ -144,8 +142,8 @@ def sd(values: Sequence[float]) -> float | None:
 def with_pairs(rows: Sequence[Mapping[Any, Any]], exhibit: Exhibit) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to a figure's `rows`, for methods of few trials.
 
-    `paired_with` is a method of more trials. `paired_mean` is that method's final mean, plus the
-    mean difference to it in shared trials. Thus easy trials do not favour a method.
+    `paired_with` is a method of more trials, by the figure's settings. `paired_mean` is its final
+    mean, plus the mean difference to it in shared trials. Thus easy trials favour no method.
     """
     compared = {m.label: m.paired_with for m in exhibit.measures if m.label in exhibit.pairs}
     shown = {measure.label: measure.show for measure in exhibit.measures}
@@ -189,7 +187,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean by `paired_mean` (without sd), sd by that over clients, in rows with these."""
+    """Replace `mean` by `paired_mean` (without sd), `sd` by `clients_sd`, in rows with these."""
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

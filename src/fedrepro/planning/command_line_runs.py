@@ -25,7 +25,10 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """The options of `fedrepro run`, a field each, and `changes`, such as {"scaffold.lr": 0.1}."""
+    """The options of `fedrepro run`, a field each, and `changes`, such as {"scaffold.lr": 0.1}.
+
+    epochs: of local training. fraction: share of clients in a round. graph: of peers, as "ring".
+    """
 
     methods: Sequence[str]
     data: str = "mnist"
@@ -63,8 +66,8 @@ class RunWords:
 def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
     """Turn `words`, options of `fedrepro run`, into a file that defines one figure to compute.
 
-    The figure's key is `paper`/rounds. `command`, by default that of `words`, is noted as how to
-    run it. FedreproError is raised if an option is wrong.
+    `paper` is the file's short name; the figure's key is `paper`/rounds. `command`, by default that
+    of `words`, is noted as how to run it. FedreproError is raised if an option is wrong.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
@@ -96,20 +99,26 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
             own = _params("method", entry)
             read = value_of({**trained, **own}, key, value, who)
             (entry if key in own else entry.setdefault("training", {}))[key] = read
+    for key in usual:
+        read, given = entries["training"][key], getattr(words, key)
+        if given not in (read, getattr(RunWords, key)):
+            option = f"--{key.replace('_', '-')} {given}"
+            raise FedreproError(f"{option} is not read, since training.{key} is {read}: leave one")
+    data = entries["dataset"]["name"]
     for word, entry in methods.items():
         public = _params("method", entry).get("public_data")
-        if public and entry.get("public_data", public.default) == entries["dataset"]["name"]:
+        if public and entry.get("public_data", public.default) == data:
             said = f"'{word}' would have the clients' own data as its public data"
-            raise FedreproError(f"{said}: name others, as in {word}.public_data=fashion_mnist")
+            other = "mnist" if data == "fashion_mnist" else "fashion_mnist"
+            raise FedreproError(f"{said}: name others, as in {word}.public_data={other}")
     divides = "clients" in _params("partition", entries["partition"])
     clients = entries["partition"].pop("clients", words.clients) if divides else None
     if words.clients not in (clients, RunWords.clients):
         said = f"--clients {words.clients} is not read, since the partition says how many there are"
         raise FedreproError(f"{said}: leave it out")
     labels = ", ".join(entry["label"] for entry in methods.values())
-    data = components("dataset")[entries["dataset"]["name"]].meta["title"]
     exhibit = {
-        "title": f"{labels} on {data}",
+        "title": f"{labels} on {components('dataset')[data].meta['title']}",
         "place": "a run",
         "caption": f"Means over {words.trials} trials, bands one standard deviation.",
         "scales": [SCALE],
@@ -125,7 +134,7 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan figure `name` of `file` at scale "paper"; errors cite the path `place`, if not ""."""
+    """Plan figure `name` of `file` at full size; errors cite its path `place`, if not ""."""
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:
@@ -148,7 +157,8 @@ def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
             options = {key: getattr(words, key) for key in ROUNDS if key not in entry}
             for key in [key for key in options if key not in item.params]:
                 other = options.pop(key) != getattr(RunWords, key)
-                if other and item.params.keys() & ROUNDS:  # else it reads the training's epochs
+                # a method with none of them reads the training's epochs
+                if other and (key != "epochs" or item.params.keys() & ROUNDS):
                     said = f"method '{word}' has no parameter '{key}'"
                     raise FedreproError(f"{said}: give it to others alone, as in fedavg.{key}=…")
             entry |= options

@@ -49,14 +49,14 @@ class Granularity(Strict):
 class Config(Strict):
     """The content of config/config.yaml: seed, device, which figures to compute, and how."""
 
-    scale: Scale = key("quick", "scale that the default target draws")
+    scale: Scale = key("quick", "size of the experiments that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
         "headline",
         "which exhibits the report holds: headline (one or two per paper), all, one such as "
         "pfnm/figure-2a, or a list of such",
     )
     papers: Literal["all", "own"] = key(
-        "all", "own: those of config/exhibits alone, so that planning takes seconds less"
+        "all", "files of exhibits to read: all, or own, those in config/exhibits (saves seconds)"
     )
     seed: int = key(0, "seed of every random draw", ge=0, lt=2**63)
     mirror: str = key(
@@ -71,12 +71,12 @@ class Config(Strict):
     )
     components: list[str] = key(
         list,
-        "files of components of one's own, such as [mine.py], which are run; see "
-        "docs/adding-a-method.md",
+        "Python files with methods or other components of one's own, such as [mine.py], which are "
+        "run; see docs/adding-a-method.md",
     )
     also: dict[str, list[dict[str, Any]]] = key(
         dict,
-        "methods that every exhibit of a paper or leaderboard that they fit gets after its own, "
+        "methods to add to exhibits that they fit: all of a paper, or of the leaderboards (arena), "
         "such as {arena: [{name: median}]}",
     )
 
@@ -85,7 +85,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """The settings below `at:` of a figure, those that differ at a size: tiny, quick or paper."""
+    """The settings below `at:` of a figure: a dict of those that differ at each scale, or None."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -105,11 +105,11 @@ class Board(Strict):
     least_gap: float = key(
         0.01, "least gap of accuracy between ceiling and baseline for a score", gt=0, lt=1
     )
-    each_trial: bool = key(False, "whether settings are chosen in each trial, and not once for all")
-    supersedes: str = key("", "the version that it takes the place of, once it has numbers")
+    each_trial: bool = key(False, "whether parameter values are chosen in each trial, not once")
+    supersedes: str = key("", "older version that this one replaces, once this one has numbers")
     ground: str = key("", "digest of its scenarios, trials and rules of choice at scale paper")
     data: dict[str, str] = key(
-        dict, "SHA-256 of the prepared arrays of each data set, by its token, at scale paper"
+        dict, "SHA-256 of the prepared arrays by data set (name and parameters), at scale paper"
     )
 
 
@@ -118,10 +118,10 @@ class ExhibitFile(Strict):
 
     paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
     title: str = key(..., "its title")
-    source: str = key(..., "authors, place, year")
-    boards: dict[Version, Board] = key(dict, "leaderboards by version, if it is of no paper")
+    source: str = key(..., "authors, venue, year")
+    boards: dict[Version, Board] = key(dict, "leaderboards by version, if the file is of no paper")
     defaults: dict[str, Any] = key(dict, "settings that all exhibits of the file start from")
-    also: list[dict[str, Any]] = key(list, "methods that every exhibit that they fit gets too")
+    also: list[dict[str, Any]] = key(list, "methods added to every exhibit that they fit")
     exhibits: dict[ExhibitName, dict[str, Any]] = key(
         ..., "exhibits by name; `at:` holds what differs at a scale"
     )
@@ -134,7 +134,7 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return names, as figure-2a, of exhibits at `scale` (tiny, quick, paper), even invalid."""
+        """Return the names of exhibits at `scale` (tiny, …), as figure-2a; some may be invalid."""
         found = []
         for name in self.exhibits:
             own: Any = self.written(name, scale).get("scales")
@@ -158,18 +158,16 @@ class ExhibitFile(Strict):
                 made: Any = component_called(DRAWING, kind, where).fn
                 merged[DRAWING] = validated(made, options, f"{where}, drawing {kind}")
             case {"drawing": other}:
-                raise FedreproError(
-                    f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, "
-                    f"not {shown(other)}"
-                )
+                said = f"{where}: drawing must be a name, or {{name: ...}} with its options as"
+                raise FedreproError(f"{said} keys, not {shown(other)}")
         return validated(ExhibitSettings, merged, where)
 
     def where(self, name: str, scale: str) -> str:
-        """Return words by which errors name exhibit `name` at `scale` (tiny, …), with its path."""
+        """Return how errors name exhibit `name` at `scale`: file's path, the name and the scale."""
         return f"{self.place}, {name} at scale {scale}"
 
     def written(self, name: str, scale: str) -> dict[str, Any]:
-        """Return unchecked settings of exhibit `name` at `scale` (tiny, …); {} if `at:` is bad."""
+        """Return what `settings` checks, a dict with defaults merged in; {} if `at:` is invalid."""
         with contextlib.suppress(FedreproError):  # `settings` reports it
             return self._merged(name, scale)
         return {}
@@ -262,7 +260,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any, where: str) -> T:
-    """Return `values` as an object of `model`; a FedreproError on bad ones begins with `where`."""
+    """Return dict `values` as an object of pydantic class `model`; FedreproErrors cite `where`."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)

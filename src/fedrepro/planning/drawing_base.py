@@ -34,7 +34,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is in `names()`; they fill {} in its error `sentence`."""
+    """Return a pydantic check that a text is in `names()`, listed at {} in the error `sentence`."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -52,7 +52,7 @@ class Planned:
     """The methods and points of a figure or table, to check before it is computed.
 
     measures: its methods. points: for each combination of values of the swept parameters a dict
-    {parameter: value}. If the figure compares several scenarios, its key "case" names one.
+    {parameter: value}. If the figure compares several scenarios, "case" in each dict names one.
     """
 
     measures: Sequence[ExhibitMethod]
@@ -109,7 +109,7 @@ class Drawing(Strict):
         """Return {(metric, split): a number per trial} that only this drawing needs; by default {}.
 
         A subclass reads them from files next to the files `metrics`: rows of method `measure` with
-        parameter values `setting`, of the first `trials` trials. Errors name the figure by `where`.
+        the text `setting` as setting, in the first `trials` trials. Errors call the figure `where`.
         """
         return {}
 
@@ -154,7 +154,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with several results at a point, one per parameter value."""
+    """Yield a sentence for each method that is to show several results, one per parameter value."""
     for measure in shown.measures:
         if measure.show:
             yield (

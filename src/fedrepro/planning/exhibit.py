@@ -36,9 +36,9 @@ from fedrepro.training.mixing_matrices import weights_of
 class Point:
     """One point of a figure's parameter sweep, such as 10 clients, and what is computed there.
 
-    values: values of the swept parameters. measures: the methods. trials: their numbers of trials,
-    by label. case: the scenario's key in the configuration, where a figure compares several. runs:
-    by (method's label, setting of its parameters), the `Run` that computes the results.
+    values: of the swept parameters. scenario: None for simulations. measures: the methods. trials:
+    their numbers of trials, by label. case: the scenario's key in the configuration, where a figure
+    compares several. runs: by (method's label, setting of its parameters), the `Run` to compute.
     """
 
     values: Mapping[str, Any]
@@ -83,7 +83,7 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """List parameters in any method's `ExhibitMethod.show`: csv columns, a row per value."""
+        """List parameters in `show` of any method: the csv has a column of each, a row a value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
@@ -199,15 +199,12 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
 
 
 def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
-    """Return {(method's label, setting of its parameters): run that computes it} for a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         with_data = measure.spec.method_kind.with_data
         if with_data == (point.scenario is None):
-            raise FedreproError(
-                f"'{measure.label}' is {'no' if with_data else 'a'} simulation; these, and no "
-                f"others, leave out the keys {', '.join(WITHOUT_GRAPH)}"
-            )
+            said = f"'{measure.label}' is {'no' if with_data else 'a'} simulation; these, and no"
+            raise FedreproError(f"{said} others, leave out the keys {', '.join(WITHOUT_GRAPH)}")
         if point.scenario is None:
             by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
         else:
@@ -222,7 +219,6 @@ def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
 
 
 def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
-    """Yield each (setting of the parameters of `measure`, run that computes it in `scenario`)."""
     meta = measure.spec.component.meta
     on_graph = measure.spec.method_kind.on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
@@ -271,10 +267,8 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
             f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
         )
     if meta["one_start"] and not changed.training["shared_init"]:
-        raise FedreproError(
-            f"method '{method.name}' combines models that trained from one start, and "
-            "here each client draws its own: set shared_init of the training to true"
-        )
+        said = f"method '{method.name}' combines models that trained from one start, and here each"
+        raise FedreproError(f"{said} client draws its own: set shared_init of the training to true")
     public_data_of(method)
     if method.method_kind.on_graph:
         if changed.graph is None:

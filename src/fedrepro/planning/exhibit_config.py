@@ -33,12 +33,12 @@ class ComponentEntry(Strict, extra="allow"):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with `changes` of parameters; another `name` drops all old parameters."""
+        """Return a copy with `changes` of parameters; a new `name` there drops old parameters."""
         kept = self.parameters if changes.get("name", self.name) == self.name else {}
         return ComponentEntry.model_validate({"name": self.name, **kept, **changes})
 
     def spec(self, kind: str, extra: Mapping[str, Any] = {}, *, sweep: bool = False) -> Spec:
-        """Build the Spec of a `kind`, as "model", with `extra` values; `sweep` allows lists."""
+        """Build the Spec of `kind`, as "model", with `extra` values on top; lists need `sweep`."""
         spec = component_called(kind, self.name).spec({**self.parameters, **extra})
         return spec if sweep else spec.single()
 
@@ -53,7 +53,7 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class, with its `description` and `bounds`.
+    """Declare a key of a configuration class, with `description` and pydantic's `bounds`, as ge=1.
 
     `default` is a value, `...` if the key is required, or a type, such as list, for an empty one.
     """
@@ -141,10 +141,10 @@ class MethodEntry(ComponentEntry):
     measure_every: Every | None = key(
         None,
         "rounds between two measurements, or auto: every round up to 50, then every 2 %; the first "
-        "and the last round are always measured; if not given as the exhibit says",
+        "and the last round are always measured; by default as the exhibit says",
     )
     until: float | None = key(
-        None, "test accuracy that ends a run, after rounds_to_target rounds", gt=0, lt=1
+        None, "test accuracy that ends a run; metric rounds_to_target is the round", gt=0, lt=1
     )
     node: Annotated[int, Field(ge=1)] | None = key(
         None, "the node, counted from 1, whose numbers are shown, of a method that measures each"
@@ -159,7 +159,7 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios (data set, partition, …) that a figure or table compares."""
+    """One of several scenarios of a figure or table; dataset, …: what differs in this scenario."""
 
     label: str = key(..., "how it is called in the figure")
     dataset: Changes = Field(default_factory=dict)
@@ -221,7 +221,7 @@ class ExhibitSettings(Strict):
     )
     last_rounds: Annotated[int, Field(ge=1)] = key(
         1,
-        "methods in rounds are compared by the mean over so many of the last measured rounds; "
+        "methods in rounds are compared by the mean over this number of last measured rounds; "
         "accuracy_scatter is their standard deviation",
     )
     by_rounds: bool = key(
@@ -238,17 +238,15 @@ class ExhibitSettings(Strict):
     def _whole(self) -> Self:
         lacking = [kind for kind in WITHOUT_GRAPH if getattr(self, kind) is None]
         if 0 < len(lacking) < len(WITHOUT_GRAPH):
-            raise ValueError(
-                f"the key '{lacking[0]}' is missing; simulations leave out all of "
-                f"{', '.join(WITHOUT_GRAPH)}, and nothing else does"
-            )
+            said = f"the key '{lacking[0]}' is missing; simulations leave out all of"
+            raise ValueError(f"{said} {', '.join(WITHOUT_GRAPH)}, and nothing else does")
         return self
 
     def case(self, key: str | None) -> Case:
         return Case(label="") if key is None else self.cases[key]
 
     def components(self, case: str | None) -> dict[str, ComponentEntry]:
-        """Return {kind, as "model": its configuration}, as the scenario `case`, if any, has it."""
+        """Return {kind, as "model": its configuration} in scenario `case` (None: the only one)."""
         by_kind: dict[str, ComponentEntry] = {}
         for kind in SCENARIO:
             base, changes = getattr(self, kind), getattr(self.case(case), kind)
@@ -260,7 +258,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested dicts, `above` over `below`; one whose `name` changes is replaced as a whole."""
+    """Merge nested dicts, `above` over `below`; a dict whose `name` changes is replaced whole."""
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         old, new = below[key], above[key]
@@ -271,9 +269,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks.
+    """Build a figure's configuration: `keys` replace keys of `others`, and these earlier ones'.
 
-    Keys `tiny`, `quick` and `paper`, sizes of experiments, become `at`: what differs at each size.
+    Texts lose line breaks. Keys tiny, quick, paper become `at`: what differs at each size.
     """
     at = {scale: keys.pop(scale) for scale in SCALES if scale in keys}
     keys |= {"at": at} if at else {}

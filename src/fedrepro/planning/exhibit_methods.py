@@ -47,11 +47,12 @@ class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
     trials: None for as many as the figure has. choose: the rule that selects one of the settings.
-    reference: whether it is drawn as a bound and not ranked. show: parameters with a row per value.
-    node, belief: which node of a graph is shown, "before" or "after" it averages with neighbours.
-    shown_on: held-out examples (validation, test, …) that a table shows numbers on. last_rounds:
-    how many of the last evaluated rounds are averaged. measuring: when it is evaluated.
-    over_clients: whether the spread shown is over clients. training: changes of local training.
+    reference: whether it is drawn as a bound and not ranked. paired_with: label of the method that
+    it is compared with if it has fewer trials. show: parameters with a row per value. node, belief:
+    which node of a graph is shown, "before" or "after" it averages with neighbours. shown_on:
+    held-out examples (validation, …) that a table shows numbers on. last_rounds: how many of the
+    last evaluated rounds are averaged. measuring: when it is evaluated. over_clients: whether the
+    spread shown is over clients. training, tune: changes of local training, and fine-tuning.
     """
 
     spec: Spec
@@ -124,11 +125,11 @@ class ExhibitMethod:
         return self.rule is not None and self.rule.over == "race"
 
     def measured(self, group: Sequence[Setting]) -> schedules.EvaluationSchedule:
-        """Return when to evaluate the settings `group`, and their rounds in successive halving."""
+        """Return when to evaluate settings of `group` (one of `groups`), or stop the worse ones."""
         return replace(self.measuring, race=group[0]["rounds"]) if self.races else self.measuring
 
     def at_once(self, group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-        """Return (method, training parameters) with lists of values: all settings in `group`."""
+        """Return (method, training parameters) with lists of values that cover all of `group`."""
         methods = dict.fromkeys(setting.method for setting in group)
         spec = self.spec.component.paired({}, [dict(method.values) for method in methods])
         trainings = [dict(setting.training) for setting in group]
@@ -139,7 +140,7 @@ class ExhibitMethod:
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return a figure's methods in scenario `case`, if any; `at`: {fine-tuning setting: value}."""
+    """Return a figure's methods in scenario `case`, if any; `at`: {tuning parameter: value}."""
     case_entry = settings.case(case)
     known = {key for item in components("method").values() for key in item.params}
     for key in settings.parameters | case_entry.parameters:
@@ -192,10 +193,8 @@ def _exhibit_method(
     name, shown = f"method '{spec.name}'", settings.drawing.number[1]
     named = [key for key in training if key != "name"]
     if clash := [key for key in named if key in spec.values]:
-        raise FedreproError(
-            f"{name} has a parameter '{clash[0]}' of its own, so that it would be hard to tell "
-            "from the training's; set it in the exhibit's training"
-        )
+        said = f"{name} has a parameter '{clash[0]}' of its own, so that it would be hard to tell"
+        raise FedreproError(f"{said} from the training's; set it in the exhibit's training")
     changes: list[tuple[tuple[str, Value], ...]] = [()]
     if settings.training and training:
         other = {key: value for key, value in case.training.items() if key == "name"}
@@ -237,10 +236,7 @@ def _exhibit_method(
 
 
 def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
-    """Raise FedreproError if no rule can select a setting, or a parameter in `show` has no values.
-
-    `listed`: parameters in the configured list `settings`; these may be shown even if constant.
-    """
+    """Raise FedreproError if no rule can select a setting, or a key of `show` has no values."""
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
@@ -270,7 +266,5 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         )
     rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
     if measure.races and any(len(one) > 1 or None in one for one in rounds):
-        raise FedreproError(
-            f"{name}: settings that race each other run for one number of rounds, given as "
-            "`rounds`; choose by another rule, such as choose: server"
-        )
+        said = f"{name}: settings that race each other run for one number of rounds, given as"
+        raise FedreproError(f"{said} `rounds`; choose by another rule, such as choose: server")

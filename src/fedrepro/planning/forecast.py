@@ -108,10 +108,8 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
     found = TARGET.fullmatch(target)
     if found and target:
         return found[1] or scale, found[2]
-    raise FedreproError(
-        f"'{target}' is not a target; use a path such as reports/paper/pfnm/figure-2a.svg, "
-        "or reports/quick/index.html for a whole scale"
-    )
+    said = f"'{target}' is not a target; use a path such as reports/paper/pfnm/figure-2a.svg,"
+    raise FedreproError(f"{said} or reports/quick/index.html for a whole scale")
 
 
 def whole_settings(run: Run) -> float:
@@ -123,9 +121,10 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Estimate on how many examples all rounds train; each of `clients` clients holds `held`.
+    """Estimate how many examples all clients use in all rounds, each counted as often as used.
 
-    In a round a client takes as many minibatches as a parameter of `method` says, else its epochs.
+    Each of `clients` clients holds `held` examples. In a round it takes as many minibatches as a
+    parameter of `method` says, else its epochs.
     """
     values: Any = method.values
     counts = (values[k] for k, p in method.component.params.items() if p.arg.unit == "minibatches")

@@ -192,7 +192,7 @@ class Plan:
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int, run: Run | None = None) -> list[range]:
-        """Divide `trials` or more trials into ranges, a job each; successive halving has one."""
+        """Cover at least `trials` trials by equal ranges, one a job; successive halving has one."""
         # in successive halving the mean over all trials decides what stops
         size = trials if run and run.is_race else self.trials_per_job
         return [range(at, at + size) for at in range(0, trials, size)]
@@ -209,7 +209,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """List texts that `folders_of` turns into all result folders that a figure needs."""
+        """List texts that `folders_of` expands to folders of a figure's runs and local models."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks(trials, run)
@@ -280,7 +280,7 @@ class Plan:
         return given
 
     def base(self, what: Any, stage: str) -> str:
-        """Return results/<scale>/<stage>/<name>, without trials, for a run, scenario or Specs."""
+        """Return results/<scale>/<stage>/<name> (without -trials-…) of a Run, Scenario or Specs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

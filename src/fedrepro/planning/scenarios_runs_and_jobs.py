@@ -59,7 +59,7 @@ def cut(block: range, size: int) -> list[range]:
 
 
 def block_name(kind: str, block: range) -> str:
-    """Return a folder's ending for a block of `kind` trials: -trials-0-9, or for one -trials-3."""
+    """Return the ending for a block (`kind`: trials, clients): -trials-0-9, or of one -trials-3."""
     return f"-{kind}-{block[0]}" + (f"-{block[-1]}" if len(block) > 1 else "")
 
 
@@ -138,7 +138,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text of a `Setting`, one value per parameter, in metrics' column setting."""
+        """Return the text that stands for a `Setting` in the column "setting" of metrics files."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -147,10 +147,11 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    specs: components by kind, as "model". trials, clients: indices of those computed. evaluate,
-    follow: the splits to evaluate on at the end, and after single rounds; they do not change the
-    folder's name. raw, data, public: folders of raw files, of arrays, and of the public data set.
-    members: the file of the partition. local: paths of local models, as `folders_of` reads them.
+    specs: components by kind, as "model". every: after which rounds to evaluate, None if one-shot.
+    trials, clients: indices of those computed. evaluate, follow: example sets, as "test", for the
+    end, and for single rounds; they do not change the folder's name. raw, data, public: folders of
+    raw files, of arrays, and of the public data set. members: the file of the partition. local:
+    paths of local models, as `folders_of` reads them.
     """
 
     stage: str

@@ -56,10 +56,8 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Return the `rows` of a Comparison of two csv tables; raise if they vary unlike parameters."""
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:
-        raise FedreproError(
-            f"the two tables have other points: ours vary {', '.join(swept)}, the recorded "
-            f"ones {', '.join(others)}"
-        )
+        said = f"the two tables have other points: ours vary {', '.join(swept)},"
+        raise FedreproError(f"{said} the recorded ones {', '.join(others)}")
     names = [*swept, "method", "metric", "split"]
     # a method without a shown parameter has no value of it; an empty text equals itself
     keyed = (frame.astype(dict.fromkeys(names, object)) for frame in (theirs, ours))

@@ -240,8 +240,7 @@ def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> l
 def _fitting(asked: RecordQuery, rows: Sequence[Cells], text: str | None) -> Sequence[Cells]:
     """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
-    A row with an empty cell fits any value of the column. Rows of single rounds are left out unless
-    `text` names a round. `asked` is the link to name in errors.
+    Rows of single rounds are left out unless `text` names one. Errors name the link `asked`.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if ROUND not in cell:

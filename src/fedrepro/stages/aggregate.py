@@ -31,7 +31,7 @@ from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.federation import norm_statistics
 from fedrepro.training.federation.client_queries_and_costs import ClientCost, CostCounter
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import Settings, settings_of
 
 Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample
@@ -148,7 +148,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless `made` is None or models of m networks: tensors (m, *shape)."""
+    """Raise FedreproError unless `made` is None or GlobalModels: m networks as (m, *shape)."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
     listed = made is None or (isinstance(models, list | tuple) and models)
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
@@ -194,10 +194,8 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     norm_statistics.require_norms(network, who)
     if rule == "local":
         if setting.component.meta["merges"] == "matched":
-            raise FedreproError(
-                f"{who} has its units in another order than clients have, so that their running "
-                "statistics do not fit: take average or recalibrate"
-            )
+            said = f"{who} has its units in another order than clients have, so that their running"
+            raise FedreproError(f"{said} statistics do not fit: take average or recalibrate")
         own = {name: local.tensors[name] for name in network.norms}
         return [
             replace(made, tensors={**made.tensors, **{k: v[[j]] for k, v in own.items()}})
@@ -212,10 +210,8 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
         new = norm_statistics.running_statistics(network, tensors, Examples(inputs, inputs))
         new = norm_statistics.pooled_statistics([new])
     else:
-        raise FedreproError(
-            f"{who} has no data to measure running statistics on: give those of clients, or inputs "
-            "of the server (--clients-data or --public)"
-        )
+        said = f"{who} has no data to measure running statistics on: give those of clients,"
+        raise FedreproError(f"{said} or inputs of the server (--clients-data or --public)")
     return replace(made, tensors={**made.tensors, **new})
 
 
@@ -228,8 +224,8 @@ def numbers_of(
 ) -> list[Number]:
     """Return metrics of a method's result `made` on `splits`, and those in `cost`.
 
-    `draws` says how variational networks average over drawn weights. `epochs` per client, if
-    unequal, are added if `made` has a model per client. If `made` is None, `left_out` is returned.
+    `draws` says how variational networks average over drawn weights. `epochs` of each client, if
+    unequal, are added if `made` has a model per client. If `made` is None, the metric is left_out.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -293,10 +289,8 @@ def method_inputs(
         info = replace(info, start=initial_weights(network, settings, [data.rng]))
     if "public_inputs" in needs:
         if public is None:
-            raise FedreproError(
-                f"method '{method.name}' has inputs of another data set at the server, and none is "
-                "given here (public)"
-            )
+            said = f"method '{method.name}' has inputs of another data set at the server,"
+            raise FedreproError(f"{said} and none is given here (public)")
         inputs = unlabelled(public, shape, f"method '{method.name}'", data.rng)
         info = replace(info, public_inputs=inputs)
     return local, info
@@ -304,9 +298,10 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A cache of a method's `prepare` step, run once per choice of the parameters that it takes.
+    """A cache of a method's `prepare` step in a trial, run once per choice of its parameters.
 
-    made: {values of these parameters: ({"prepared": result}, clients' cost, server's seconds)}.
+    clients, info, rng: the other arguments of the step. made: {values of these parameters:
+    ({"prepared": result}, clients' cost, server's seconds)}.
     """
 
     clients: LocalModels

@@ -56,7 +56,7 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: range, seed: int, out: Path) -> None:
-    """Divide the data set in `data` by `spec` in each trial; write each client's rows to `out`."""
+    """Divide data set `data` by `spec` in each trial; write rows (indices) by client to `out`."""
     prepared = load_prepared(data)
     population = partitions.population_of(parse_token("dataset", prepared.token), spec)
     table = partitions.build_partition(spec, prepared, trials, seed, population)

@@ -107,10 +107,7 @@ def run(job: Job, device: str = "cpu") -> None:
         )
 
     def go_on(at: int, trial: int, rung: int | None) -> None:
-        """Run setting number `at` in a trial; record its results, or the error that it raised.
-
-        With `rung`, it ends after this round of successive halving, and a later call goes on.
-        """
+        """Run setting number `at` to the end, or round `rung`; record results, or its error."""
         training, setting, name = settings[at]
         data, own = data_of(trial), replace(scenario, training=training)
         splits = {split: data.split(split) for split in splits_of}
@@ -254,7 +251,6 @@ class NodeEvaluator(Evaluator):
     def _evaluated(
         self, held: Mapping[str, Tensors], splits: Splits, rng: RngKey, ended: bool = False
     ) -> StateEvaluation:
-        """Return metrics of the networks `held`; also confusion matrices if `ended`."""
         network, values, confusions = self.clients.network, list[Number](), {}
         samples = evaluation.SAMPLES if ended else evaluation.ALONG
 

@@ -1,6 +1,6 @@
 """Stages exhibit, board, claims and site: figures, tables and pages from finished runs.
 
-A scale is a size of experiments: tiny, quick or paper. `reports` and `folder` hold one alone.
+A scale is a size of experiments: tiny, quick or paper. `reports` and `folder` have results of one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
 
 
 def redraw(scale: str, keys: Sequence[str], target: Path = records.RECORD) -> records.Recorded:
-    """Redraw recorded figures and tables by the present code; return new files and warnings.
+    """Redraw figures and tables kept in `target` by present code; return new files and warnings.
 
     FedreproError is raised if one of `keys` (paper/name) is not in `target`, or must be computed
     again, because recorded methods, swept values or trials differ from the configured ones.
@@ -157,7 +157,7 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write the leaderboard `key`, such as arena/1, from its tables in `reports`, to `out`."""
+    """Write leaderboard `key`, as arena/1, from tables in `reports`; its paths begin with `out`."""
     paper, _, version = key.partition("/")
     file = load_exhibits()[paper]
     records.write_board(file, version, scale, reports, out)
@@ -165,7 +165,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge claims in `published` by `exhibits` (paper/name) in `reports`; write the csv `out`."""
+    """Judge claims of file `published` by `exhibits` (paper/name) in `reports`; write csv `out`."""
     rows = verdicts(published, exhibits, reports)
     exhibit_files.write_claims(out, tables.csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()
@@ -173,7 +173,7 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_site(scale: str, folder: Path, out: Path, exhibits: Sequence[str] = ()) -> None:
-    """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
+    """Write web pages on figures and tables in `folder`, all or `exhibits` (paper/name), to `out`.
 
     `out` is a folder, or an index.html whose pages go to the folder `site` next to it.
     """

@@ -46,7 +46,7 @@ def log(line: str) -> None:
 def write_measured(
     job: Job, times: Mapping[str, Sequence[Any]], table: Table, source: Mapping[str, Any]
 ) -> None:
-    """Write a job's times, by column, and then its metrics `table`, with provenance `source`."""
+    """Write to a job's folder its `times` by column, then its metrics, with provenance `source`."""
     write_table(Path(job.out, TIMINGS), times, "timings", {**source, **resources_used()})
     write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
@@ -55,7 +55,7 @@ class Failures(dict[str, str]):
     """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record an `error` of a method's code; raise it again if it is of memory or files."""
+        """Record the first `error` of values `setting`; raise it again if of memory or files."""
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
         words = str(error) if isinstance(error, FedreproError) else own_fault(error)
@@ -94,7 +94,7 @@ def device_of(name: str) -> str:
 
 
 def visible(count: int) -> list[str]:
-    """Return the names of the first `count` GPUs that this process sees, in PyTorch's order."""
+    """Return the names of PyTorch's first `count` GPUs, as in CUDA_VISIBLE_DEVICES, or 0, 1, …"""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 

@@ -73,8 +73,7 @@ def run(
     key, profile = str(key), _located(profile)
     with component_files.restored_files(), inside_folder(folder or "."):
         config = configs.load_config()
-        if config.components and component_files.NAMED not in os.environ:
-            component_files.set_files(os.path.abspath(file) for file in config.components)
+        component_files.add_files(map(os.path.abspath, config.components))
         plan = Plan(config, configs.load_exhibits(), scale)
         exhibit = plan.exhibit(key)
         target = plan.exhibit_file(key, exhibit.suffix)
@@ -97,7 +96,8 @@ def run_words(
     megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
     paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
     the `command` that repeats the run. `given` has options by name, or is the path of a YAML file;
-    `show` is called with lines of progress. If an option is wrong, nothing is computed.
+    `show` is called with lines of progress. `folder`, `cores` and `profile` are as in `run`. If an
+    option is wrong, FedreproError is raised and nothing is computed.
     """
     out, words = Path(folder or OUT), _words(given) if isinstance(given, Mapping) else None
     source = Path("" if isinstance(given, Mapping) else given).absolute()
@@ -202,7 +202,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             setting = next(s for s in measure.settings if s.token == row["setting"])
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
             files = plan.run_files(run, trials)
-            if math.isfinite(row["mean"]):  # files of a method that failed are deleted
+            if all(map(os.path.exists, files)):  # those in which a setting failed are deleted
                 _warn_of_lost_updates(measure.label, files, run.rows_of(setting))
             paths = [Path(file).with_name(TIMINGS) for file in files]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
@@ -218,7 +218,6 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 
 def _warn_of_lost_updates(label: str, files: Sequence[str], setting: str) -> None:
-    """Warn if clients' updates in the metrics `files` diverged, of the rows with text `setting`."""
     rows = read_metrics(files)[0].to_pandas()
     rows = rows[(rows["metric"] == "updates_rejected") & (rows["setting"] == setting)]
     if lost := int(rows.groupby("trial")["value"].max().sum()):

@@ -18,7 +18,7 @@ from fedrepro.stages.job_log_results_gpu_lock import log, write_measured
 
 
 def run(job: Job) -> None:
-    """Run a simulation in every trial, once per choice of parameters; write its metrics."""
+    """Run a job's simulation per trial and choice of parameters; write metrics and times."""
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None
     measured: list[tuple[int, str, float]] = []

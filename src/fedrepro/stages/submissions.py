@@ -70,7 +70,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A submission's check: number of its metrics files, paths computed again, differences."""
+    """A result of `verify`: number of metrics files, paths computed again, words on differences."""
 
     runs: int
     computed: list[str]
@@ -291,8 +291,9 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
     """Write the leaderboard that a submitted method belongs to, with this method among its rows.
 
-    `folder` is the submission. The `verdict` on it is written into `folder` if metrics were
-    computed again (chosen at random by `seed`). Returns the paths of the leaderboard's files.
+    `folder` is the submission, such as reports/record/quick/arena/1.entries/mine (FedreproError if
+    it is elsewhere). The `verdict` is written into it if metrics, chosen at random by `seed`, were
+    computed again. Returns the paths of the leaderboard's files.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]

@@ -22,7 +22,7 @@ from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
 from fedrepro.stages.job_log_results_gpu_lock import device_of
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.stored_and_generated_examples import Examples, GeneratedExamples, tensor_of
+from fedrepro.training.training_examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 # Needs of one-shot methods for which clients compute.
@@ -99,17 +99,17 @@ class ScenarioData:
 
 
 def require_codes(model: Spec, prepared: Prepared) -> None:
-    """Raise FedreproError if a recurrent network would read inputs that are no codes of letters."""
+    """Raise FedreproError if a recurrent network's inputs are not letters as class numbers."""
     classes = len(prepared.classes)
     if network_of(model, prepared.shape, classes).kind != "recurrent":
         return
-    raw = (prepared.raw(split) for split in SPLITS)
-    if prepared.kind != "text" or not all(
-        x.min(initial=0) >= 0 and x.max(initial=0) < classes for x in raw
-    ):
+    every = [prepared.raw(split) for split in SPLITS]
+    within = all(x.min(initial=0) >= 0 and x.max(initial=0) < classes for x in every)
+    if prepared.scale != 1 or not within or any(np.any(x % 1) for x in every):
+        said = f"model '{model.name}' reads text as whole codes from 0 to {classes - 1}, one a"
         raise FedreproError(
-            f"model '{model.name}' reads text as codes from 0 to {classes - 1}, one a class, which "
-            f"the inputs of {prepared.token} are not: choose another model or data set"
+            f"{said} class, unscaled, which the inputs of {prepared.token} are not: choose another "
+            f"model or data set, or give its Arrays scale=1"
         )
 
 
@@ -124,7 +124,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial (a seeded repetition): examples of its clients and of the server."""
+    """The data of one trial (a seeded repetition); `members` says who has which examples."""
 
     prepared: Prepared
     members: partitions.PartitionIndices
@@ -133,7 +133,7 @@ class TrialData:
 
     @cached_property
     def held(self) -> Examples:
-        """Return all clients' training examples, with noise if the partition adds it to inputs."""
+        """Return the examples into which `members.train` points; the partition may add noise."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
         return self._noisy("train")
@@ -207,7 +207,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return clients limited to what `method` needs; `trained` are their models (J, *shape)."""
+        """Return J clients limited to what `method` needs; `trained`: their models, (J, *shape)."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),

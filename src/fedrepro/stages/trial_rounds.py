@@ -158,7 +158,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a trial of a method; the schedule `measuring` says after which rounds to evaluate it."""
+    """Runs a trial of a method; evaluates it on `followed` after rounds that `measuring` says."""
 
     evaluator: Evaluator
     info: ClientInfo
@@ -172,7 +172,7 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial from `before`, its checkpoint or its start, to round `rung` or the last.
+        """Run one trial from `before`, else a checkpoint or start, to round `rung`, else the last.
 
         `keeper` reads and writes checkpoints. `rung` is a round where successive halving compares
         parameter values; with it, a trial goes on even after reaching its target test accuracy.

@@ -28,7 +28,7 @@ from fedrepro.training.minibatches_and_augmentation import (
     kinds,
     schedule,
 )
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
     Procedure,
@@ -41,7 +41,7 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int, rows: int) -> int:
-    """Return how many of `models` to train at once on minibatches of `rows`: 1 on a CPU.
+    """Return how many of `models` (a number) to train at once, on `rows` examples each: 1 on a CPU.
 
     On a GPU groups are nearly equal, and take at most half of this process's share of the GPU's
     memory. Free memory does not count, so that a resumed run forms equal groups.
@@ -67,7 +67,7 @@ def activations(procedure: Procedure, rows: int) -> int:
 
 
 class AutogradTrainer:
-    """A trainer of groups of models by torch's automatic differentiation, one row per model."""
+    """A trainer of models in groups, as rows of a matrix, by torch's automatic differentiation."""
 
     def __init__(
         self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
@@ -88,8 +88,8 @@ class AutogradTrainer:
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks` from tensors `start`; yield `TrainedModels` by group.
 
-        Loss terms compare weights with `reference`, by default `start`; a `memory` raises
-        FedreproError.
+        `start` (n, *shape), or (1, *shape) for all, includes tensors that loss terms train. Terms
+        compare weights with `reference`, by default `start`. A `memory` raises FedreproError.
         """
         if memory is not None:
             said = "an optimiser keeps its state between rounds in compiled steps alone"
@@ -251,14 +251,14 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Count the right predictions, int64 (…), of `logits` (…, B, K) whose `weight` is not zero."""
+    """Count right predictions (…) of targets `y` by `logits` (…, B, K) if `weight` (…, B) > 0."""
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
     return count
 
 
 def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-    """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
+    """Draw each image's flip and shift in `chunk`, codes of `kinds`: int64 (steps, tasks, B)."""
     moves = np.zeros_like(chunk.index)
     for i, task in enumerate(tasks):
         epochs = chunk.epoch[:, i]
@@ -269,7 +269,7 @@ def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
 
 
 def moved(x: torch.Tensor, kind: torch.Tensor, shape: Shape) -> torch.Tensor:
-    """Mirror and shift images `x` (A, B, D) of `shape` by codes `kind` (A, B) of `drawn_moves`."""
+    """Mirror and shift images `x` (A, B, D) of `shape` (C, H, W) by codes (A, B) of `kinds`."""
     flip, shift = kind.flatten() // SHIFTS**2, kind.flatten() % SHIFTS**2
     images = functional.pad(x.reshape(-1, *shape), [MARGIN] * 4)
     crops = images.unfold(2, shape[1], 1).unfold(3, shape[2], 1)
@@ -283,7 +283,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
 def noise_of(task: Task, batch_size: int | None, device: torch.device) -> ModelNoise:
-    """Return random numbers by the key of `task`, for its model on a CPU, for a group on a GPU.
+    """Return a source of random numbers by the key of `task`, on a GPU for its group of models.
 
     `batch_size` says at which steps epochs begin, as each epoch has a key of its own.
     """
@@ -297,7 +297,7 @@ class ModelNoise:
         self.task, self.batch_size, self.generator = task, batch_size, torch.Generator(device)
 
     def at(self, step: int) -> None:
-        """Set the generator to training step `step`."""
+        """Begin the random numbers of step `step`, from 0, after the task's `done` steps."""
         epoch, inside = divmod(self.task.done + step, self.task.per_epoch(self.batch_size))
         self.begin(self.task.rng.at(epoch=epoch).key(NOISE), inside)
 

@@ -57,7 +57,7 @@ class Maps(NamedTuple):
     offsets of each map, in columns SOURCE, DOWNWARDS, …. places: for each number of a kernel
     rotated by 180°, its offset in the map's weight. tiles: int64 (T, 3), parts of kernels that fit
     registers: (code of the part's size, kernel row, first number in the row). shares (J,): factors
-    of the maps' squared errors in the loss.
+    of (prediction - target) in the gradients.
     """
 
     table: Array
@@ -110,7 +110,7 @@ def maps_of(
     """Build the `Maps` of a network with layers `parts`, which `convs` lays out, in type `dtype`.
 
     `pairs` are (source, target) of each map: activations, counted from the network's input as 0.
-    `shapes` and `offsets` are of tensors by name, `shares` (J,) weights of the squared errors.
+    Tensors have `shapes`, and `offsets` in the flat model, by name; `shares` are as in `Maps`.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -204,7 +204,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received convolutions, `weights`, on `rows` inputs from mine.images, into room.x."""
+    """Run received convolutions, `weights`, on `rows` images of `mine`, into room.x and .shown."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -263,7 +263,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Copy (or `add`) from `room` to `to` the gradients of map `p` (of maps.table) on layer `c`."""
+    """Write (or `add`) a map's gradients in `room` to flat array `to`; `c`, `p`: see `begin`."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[f.CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -278,7 +278,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
     """Return the offset in a map's output where the kernel of input pixel (i, j) is added.
 
-    `p` is a row of Maps.table, `spot` (0 to 3) the maximum's place in a pooled 2 × 2 window.
+    `p` is a row of Maps.table, `spot` the maximum's place (0 to 3, by rows) in a 2 × 2 window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2

@@ -2,7 +2,9 @@
 
 Every operation is written out and none reordered, so a model's bytes are the same on every
 processor. One compilation serves networks of any depth and width. A model lies in memory as in
-`step_arrays_losses_variational.py`. Matrices are (array, offset, row stride).
+`step_arrays_losses_variational.py`. Matrices are (array, offset, row stride). In arguments `rows`
+is how many predictions are computed at once, `room` has work buffers, and `by` is the machine
+address of the function that multiplies matrices. A layer has n inputs and m outputs.
 """
 
 from __future__ import annotations
@@ -107,9 +109,9 @@ def train_model(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights by the optimiser's step number `step`, in strips that fit the cache.
+    """Update all weights by the optimiser's step `step`, from 1 on, in strips that fit the cache.
 
-    `spreads` is 0 or, in a variational network, the offset from a weight's mean to its deviation.
+    `spreads` is 0, in variational networks the offset from a mean to its spread, log(exp(σ) - 1).
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -131,7 +133,7 @@ def forward(
 ) -> None:
     """Run affine layers, with ReLU between, on inputs `x` of `rows` predictions, into `outputs`.
 
-    Arrays are flat. `kept` is the share of hidden units that dropout keeps, 1 without dropout.
+    Layer l's outputs begin at net.activations[l]. Dropout keeps a share `kept` of hidden units.
     """
     inputs, words_before, nothing = (x, 0, net.sizes[0]), 0, outputs.dtype.type(0)
     for layer in range(len(net.maps)):
@@ -154,8 +156,7 @@ def affine(
 ) -> None:
     """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer.
 
-    `by` is the matrix product's address, `of` the layer's (offset in `weights`, n, m). Matrices are
-    (array, offset, row stride).
+    `of` is (offset of weight (n, m) in `weights`, n, m); the bias follows the weight there.
     """
     at, n, m = of
     row = row_of(m)
@@ -166,7 +167,7 @@ def affine(
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout: zero `hidden` (rows, m) where `drawn` is ≥ kept · 2³², scale up the rest."""
+    """Apply dropout to `hidden` (rows, m): 0 where uint32 `drawn` ≥ kept · 2³², rest / kept."""
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -215,8 +216,8 @@ match = by_type(_match, {a.Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace output `back` (rows, m) of a matching map by the gradient (back - theirs) · `each`.
 
-    `theirs` are the received network's activations, which the map predicts; `each` is a factor.
-    Matrices are (array, offset, row stride). If `hidden`, gradients are 0 where a ReLU gives 0.
+    `theirs` (rows, m) are the received network's activations, which the map predicts; `each` is a
+    factor. If `hidden`, a ReLU follows the map: the gradient is 0 where `back` is not above 0.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -234,8 +235,7 @@ def backward(
 ) -> None:
     """Backpropagate the logits' gradients; write (or `add`) gradients of all affine maps to `to`.
 
-    `net` says how the weights in `model` lie. room.errors has the logits' gradients for `rows`
-    predictions, and gets those of hidden units, zero where ReLU or dropout gives zero. With
+    room.errors has the logits' gradients, and gets those of hidden units, 0 where a unit is 0. With
     representation matching (`matched`) they are added to gradients that units have already.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
@@ -265,7 +265,7 @@ def backward(
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
     """Compute the loss's gradient by a layer's inputs: room.below = weight @ errorsᵀ, (n, rows).
 
-    `of` is (offset of weight (n, m) in `weights`, n, m); `errors` is (array, offset, row stride).
+    `of` is (offset of weight (n, m) in `weights`, n, m); `errors` (rows, m): gradients by outputs.
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
@@ -278,10 +278,10 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and if `biased` their sums.
+    """Write (or `add`) a layer's gradients to `to`: of its weight, and of its bias if `biased`.
 
-    `inputs` (rows, n) and `errors` (rows, m), gradients by its outputs, are (array, offset,
-    stride); `of`: (offset in `to`, n, m); `by`: the matrix product's address; `zeros`: a row of 0s.
+    These are inputsᵀ @ errors, and the sum of `errors` over rows: `inputs` (rows, n), `errors`
+    (rows, m), gradients by outputs. `of` is (offset in `to`, n, m), and `zeros` a row of zeros.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
@@ -313,10 +313,10 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update weights `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
+    """Update weights `first` to `last` - 1 of a model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are (step size, factor on second moments). `received` says whether the penalties on the
-    distance from the received weights apply to these weights.
+    `rates` are (step size, factor on square roots of second moments), with bias correction.
+    `received` says whether the penalties that involve the received weights apply to these weights.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

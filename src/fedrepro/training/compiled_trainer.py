@@ -25,7 +25,7 @@ from fedrepro.training import minibatches_and_augmentation as batches
 from fedrepro.training import step_arrays_losses_variational as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
     Procedure,
@@ -94,8 +94,8 @@ class CompiledTrainer:
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks` from tensors `start`; yield each as a `TrainedModels`.
 
-        Loss terms compare weights with `reference`, by default `start`. `memory`, the optimisers'
-        state or None, is updated. The next model overwrites the arrays of a result.
+        Tensors are (n, *shape), or (1, *shape) for all. Terms compare weights with `reference`, by
+        default `start`. Optimisers' `memory`, if any, is updated. Each result overwrites the last.
         """
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
@@ -188,7 +188,6 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Return the network's `NetArrays`, and buffers for its convolutions or LSTMs."""
         network, layers, at = self.procedure.network, self.layers, self.rows.offsets
         rows = self.procedure.rows
         sizes, below, private = layers.sizes, layers.below, self.procedure.private

@@ -20,7 +20,7 @@ from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.loss_terms import Correction, Proximal, Terms, compiled_kind
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import Procedure, Settings, TrainedModels
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these results, or raise FedreproError with client and trial of a bad model."""
+        """Return these results, or raise FedreproError with a diverged model's client and trial."""
         if not self.finite.all():
             rng = self.places[self.finite.argmin()]
             said = f"the loss of client {rng.client} in trial {rng.trial} is not finite"
@@ -69,7 +69,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """Return the sum of weights[i] · (trained model i) over all models that are finite."""
+        """Return sum_i weights[i] · (trained model i) over finite models: weights act as given."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {}
         for name, value in self.tensors.items():
@@ -81,7 +81,7 @@ class Trained(Outcome):
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The weighted sum of finite models, `tensors` (1, *shape), and the sum of weights `weight`."""
+    """A weighted sum of finite models: `tensors` (1, *shape), and `weight`, the weights' sum."""
 
     tensors: dict[str, np.ndarray]
     weight: float
@@ -104,13 +104,14 @@ def train(
 
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
     tensors (n, *shape), or (1, *shape) for all. `terms` are added to the loss; they train the
-    tensors `private`, and compare weights with `reference`, by default `start`. `memory` is the
-    optimisers' state, {} at first. `keep_gradients` asks for `Trained.gradients`. A diverged model
-    changes no other; see `Outcome.checked`.
+    tensors `private` (n, *shape), and compare weights with `reference`, by default `start`.
+    `memory` is the optimisers' state, {} at first; None keeps none. `keep_gradients` asks for
+    `Trained.gradients`. A diverged model changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
-    if others := {*(reference or ())} - {*network.shapes}:
-        raise FedreproError(f"the network has no '{min(others)}': name `reference` as `start`")
+    if reference is not None and (others := {*reference} ^ {*network.shapes}):
+        said = f"`reference` or the network has no '{min(others)}'"
+        raise FedreproError(f"{said}: give it the names of `start`")
     tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
     summed = {k: np.empty_like(v) for k, v in tensors.items()} if keep_gradients else None
 
@@ -266,7 +267,7 @@ def _require_one_reference(terms: Terms, reference: Arrays | None) -> None:
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled code trains: on "cpu", if all layers and loss terms are compiled.
+    """Return whether compiled code trains: on `device` "cpu", if it has all layers and loss terms.
 
     If all layers are Bayesian, compiled code trains them on the CPU, whatever `device` is.
     """

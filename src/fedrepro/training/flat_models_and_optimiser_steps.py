@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.training.stored_and_generated_examples import Arrays
+from fedrepro.training.training_examples import Arrays
 from fedrepro.training.training_settings_and_procedures import Settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Layout:
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
-    """Return an optimiser's first state: moments of zeros, shaped as `flat`, and `steps` = 0."""
+    """Return an optimiser's first state for models `flat` (A, size): moments 0, and `steps` 0."""
     import torch
 
     moments = {name: torch.zeros_like(flat) for name in settings.remembered}
@@ -78,7 +78,7 @@ def optimiser_step(
 ) -> None:
     """Update weights `flat` (A, size) of A models in place by one step of the optimiser.
 
-    `gradient` (A, size) is the loss's; L2 is added, and SGD overwrites the array. `memory`, made by
+    `gradient` (A, size) is the loss's; L2 is added, which SGD does in place. `memory`, made by
     `new_memory`, is the optimiser's state and is updated: its first A rows are these models', which
     have all taken equally many steps.
     """

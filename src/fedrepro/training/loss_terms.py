@@ -137,7 +137,7 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return weight / n: n = `examples` for over "client", else minibatches * batch_size."""
+        """Return weight / n; n: `examples` of a client, or for "run" minibatches * batch_size."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
@@ -145,7 +145,7 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:
-    """Return `terms` with the KL divergence from weights to the network's prior, if it has one."""
+    """Return `terms`, with a KL divergence to the network's prior, if any, unless they have one."""
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)
     return [*terms, GaussianPrior(over="client", sd=network.prior_sd)]

@@ -25,8 +25,7 @@ class Task:
     """The training of one model at one client: the client's examples, a random key, the step count.
 
     rows: int64 (n,), indices in the data set. rng: the key by which each epoch's order is drawn.
-    steps, if given, replaces the number of epochs. done: minibatches of earlier rounds, after which
-    training begins.
+    steps, if given, replaces the number of epochs. done: minibatches taken in earlier rounds.
     """
 
     rows: np.ndarray
@@ -50,7 +49,7 @@ class Chunk:
     first: number of the first step. index: int64 (steps, models, batch), row numbers; short
     minibatches are filled up with their first row. size: int64 (steps, models), how many rows are
     not filling. active: how many models still train in each step; those with most steps come first.
-    epoch: int64 (steps, models).
+    epoch: int64 (steps, models), number of each step's epoch.
     """
 
     first: int
@@ -100,9 +99,9 @@ class Visits:
     places: np.ndarray
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return random keys of epochs, uint64 (epochs, 2), and for steps an array (steps, 2).
+        """Return keys of E epochs for a `purpose` such as NOISE, (E, 2), and an array (steps, 2).
 
-        Its rows: (index of the step's key, step's number in its epoch). `purpose`: what to draw.
+        Its rows are (index of the step's epoch among the keys, the step's number in that epoch).
         """
         epochs, which = np.unique(self.epochs, return_inverse=True)
         keys = [halves(rng.at(epoch=epoch).key(purpose)) for epoch in epochs.tolist()]
@@ -145,7 +144,7 @@ def halves(key: int) -> np.ndarray:
 
 
 def kinds(key: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below 162.
+    """Draw n images' flips and crops as codes, int64 (n,): 81 · flip + 9 · down + right (0 to 8).
 
     A code is a hash of the image's row number and the `key` of a client's epoch, uint64 (2,) or
     (n, 2), so it does not depend on the minibatch (finaliser of SplitMix64; Steele et al., 2014).

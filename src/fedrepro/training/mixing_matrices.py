@@ -25,7 +25,7 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check a mixing matrix W, (N, N), and return it as float64 with rows that sum to one exactly.
+    """Check a mixing matrix `rows`; return it as float64 (N, N) with rows that sum to one exactly.
 
     W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges. A
     FedreproError, which names `who`, says the first condition that is violated. `clients` is N.
@@ -65,7 +65,7 @@ def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterato
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Return fewest steps to each node from `start` by edges[i, j], i to j: int64 (N,), or -1."""
+    """Return the fewest steps from `start` to each node by edges[i, j]: (N,), -1 without a path."""
     distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
     front, steps = np.zeros(len(edges), bool), 0
     front[start] = True
@@ -85,8 +85,8 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
-    = 1 / max(d_i, d_j). Source: Xiao and Boyd, 2004, section 4.2.
+    `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees, W_ii the rest to 1.
+    Without `self_loops` W_ij = 1 / max(d_i, d_j). Source: Xiao and Boyd, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -128,7 +128,7 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest |eigenvalue| of `weights`: the factor by which errors shrink."""
+    """Return W's second largest |eigenvalue|: the factor by which each averaging shrinks errors."""
     # W - 1v' has the eigenvalues of W, but 0 for 1
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -151,18 +151,18 @@ def _transient(weights: np.ndarray) -> np.ndarray:
 
 
 def circle(count: int) -> np.ndarray:
-    """Return positions to draw `count` graph nodes at: a circle, clockwise from the top, (N, 2)."""
+    """Return positions of graph nodes in [0, 1]², (count, 2): a circle, clockwise from the top."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Return positions to draw `count` graph nodes at: node 0 in the centre of a circle, (N, 2)."""
+    """Return positions of graph nodes in [0, 1]², (count, 2): node 0 at the centre of a circle."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """Return positions to draw `count` graph nodes at: a nearly square grid, (N, 2)."""
+    """Return positions of graph nodes in [0, 1]², (count, 2): a nearly square grid, by rows."""
     rows, columns = rectangle(count)
     down, across = np.divmod(np.arange(count), columns)
     centred = np.stack([across - (columns - 1) / 2, (rows - 1) / 2 - down], axis=1)
@@ -180,7 +180,7 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
+    """Read a mixing matrix from csv, a line per node; raise FedreproError if it is not one."""
     try:
         with warnings.catch_warnings(action="error"):
             rows: list[list[float]] = np.loadtxt(path, delimiter=",", ndmin=2).tolist()

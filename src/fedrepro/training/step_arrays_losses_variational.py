@@ -276,9 +276,9 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write gradients of cross-entropies by the logits to room.errors, for the examples `rows`.
+    """Write gradients of cross-entropies by the logits of room.activations to room.errors.
 
-    Returns the sum of the losses and the number of right predictions.
+    Prediction i has the target targets[rows[i]]. Returns the sum of losses, and how many are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -338,7 +338,7 @@ def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
 
 @inner
 def scale(net: NetArrays, rows: int, step: float, errors: Array) -> None:
-    """Multiply the logits' gradients `errors` of `rows` examples by `step`; set padding to 0."""
+    """Multiply the logits' gradients `errors` of `rows` predictions by `step`; set padding to 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)

@@ -23,9 +23,10 @@ class Settings:
     """The settings of local training at a client: optimiser ("adam" or "sgd"), batch size, epochs.
 
     init: rule to draw initial weights, by "normal" with standard deviation weight_sd and biases
-    `bias`. shared_init: whether all clients start from equal weights. batch_size: None uses all
-    examples in each step. augment: "crop_flip" trains on random crops and mirror images. patience:
-    after how many epochs without better training accuracy a client stops; 0: never.
+    `bias`. shared_init: whether all clients start from equal weights. l2: the loss gets
+    l2/2 · |parameters|². batch_size: None uses all examples in each step. augment: "crop_flip"
+    trains on random crops and mirror images. patience: after how many epochs without better
+    training accuracy a client stops; 0: never.
     """
 
     optimiser: str
@@ -135,7 +136,7 @@ class EarlyStopping:
         self.right, self.best, self.waited = 0, -1, 0
 
     def see(self, end: int, right: int) -> None:
-        """Count `right` more right predictions, made since the last call; `end` steps are done."""
+        """Count `right` right predictions since the last call; `end` steps are done in all."""
         self.right += right
         if end % self.per_epoch == 0:
             self.waited = 0 if self.right > self.best else self.waited + 1

@@ -12,23 +12,15 @@ from fedrepro.numbers.tables_and_selection import read_csv
 FOLDER = RECORD / "paper/niidbench"
 
 
-def of_rounds(key: str) -> dict[str, pd.DataFrame]:
-    """By setting, the last ten rounds of test accuracy of its one trial."""
+@pytest.mark.parametrize("key", ["dirichlet", "noise", "two-labels", "standard-inputs"])
+def test_recorded_numbers_are_means_of_the_last_ten_rounds(key):
     rows = pd.read_parquet(FOLDER / f"{key}.metrics.parquet").query(
         "metric == 'accuracy' and split == 'test' and phase == 'round'"
     )
-    assert (rows["trial"] == 0).all()
-    return {name: own.tail(10) for name, own in rows.sort_values("round").groupby("setting")}
-
-
-def recorded(key: str, *metrics: str) -> pd.DataFrame:
+    assert (rows["trial"] == 0).all()  # the only one
+    rounds = {name: own.tail(10) for name, own in rows.sort_values("round").groupby("setting")}
     table = read_csv((FOLDER / f"{key}.csv").read_text())
-    return table[table["metric"].isin(metrics)]
-
-
-@pytest.mark.parametrize("key", ["dirichlet", "noise", "two-labels", "standard-inputs"])
-def test_recorded_numbers_are_means_of_the_last_ten_rounds(key):
-    rounds, table = of_rounds(key), recorded(key, "accuracy", "accuracy_scatter")
+    table = table[table["metric"].isin(["accuracy", "accuracy_scatter"])]
     assert len(table) >= 2
     for row in table.itertuples():
         last = rounds[row.setting]

@@ -26,11 +26,6 @@ NODES, WEIGHTS = 5, 40
 UNEVEN = np.array([[0.25, 0.75], [0.4, 0.6]])  # who hears more than it is heard
 
 
-def beliefs(nodes):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(nodes, WEIGHTS)), rng.uniform(0.01, 2, (nodes, WEIGHTS))
-
-
 def test_on_a_complete_graph_consensus_is_the_pooled_posterior_with_a_share_of_the_likelihood():
     """Conjugate: each weight is the mean of normal observations, some at each node."""
     rng = np.random.default_rng(3)
@@ -51,7 +46,8 @@ def test_on_a_complete_graph_consensus_is_the_pooled_posterior_with_a_share_of_t
 
 
 def test_consensus_is_the_normalised_geometric_mean_of_spreads_that_are_inverse():
-    mean, deviation = beliefs(2)
+    rng = np.random.default_rng(0)
+    mean, deviation = rng.normal(size=(2, WEIGHTS)), rng.uniform(0.01, 2, (2, WEIGHTS))
     means, deviations = consensus(UNEVEN, mean, deviation)
     points = np.linspace(-3, 3, 7)[:, None]
 

@@ -115,15 +115,6 @@ def test_shares_are_of_the_examples_of_a_class_or_of_a_group_and_drawn_without_g
     assert texts == ["80", "20", "10", "90", "50", "50"]
 
 
-def confusions(trials) -> pd.DataFrame:
-    columns = ["trial", "belief", "client", "label", "predicted"]
-    places = product(range(trials), ("before", "after"), (0, 1), range(3), range(3))
-    found = pd.DataFrame(places, columns=columns).assign(setting="s", count=1)
-    own = found["client"] == 0
-    found.loc[own, "count"] = COUNTS[found["label"][own], found["predicted"][own]]
-    return found
-
-
 def maps(**settings) -> Exhibit:
     entry = {"name": "variational_consensus", "node": 1, "belief": "before", "label": "B"}
     given = {
@@ -137,8 +128,13 @@ def maps(**settings) -> Exhibit:
 
 
 def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
+    columns = ["trial", "belief", "client", "label", "predicted"]
+    places = product(range(2), ("before", "after"), (0, 1), range(3), range(3))
+    found = pd.DataFrame(places, columns=columns).assign(setting="s", count=1)
+    own = found["client"] == 0
+    found.loc[own, "count"] = COUNTS[found["label"][own], found["predicted"][own]]
+    write_table(tmp_path / "confusion.parquet", found.to_dict("list"), "confusion", {})
     exhibit = maps()
-    write_table(tmp_path / "confusion.parquet", confusions(2).to_dict("list"), "confusion", {})
     given = [tmp_path / "metrics.parquet"], "s", exhibit.measures[0]
     assert exhibit.settings.drawing.further(*given, 2, "here")["confusion", "0 as 1"] == [0.2, 0.2]
 

@@ -73,23 +73,14 @@ def test_a_tie_is_an_error_and_an_estimate_leads_by_more_than_rounding():
     assert found.tolist() == [False, True, False, False, True]
 
 
-def heard(weights, beliefs, features, targets):
-    """Beliefs after one example a node, and an exchange."""
-    own = regression_beliefs.observed(beliefs, features, targets, NOISE)
-    return regression_beliefs.mixed_information(weights, own)
-
-
-def observations(draws, nodes, steps, weights=3):
-    return draws.normal(size=(steps, nodes, weights)), draws.normal(size=(steps, nodes))
-
-
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_on_a_complete_graph_precisions_are_those_of_all_data_divided_by_n(draws, nodes):
     """One node alone has the exact posterior."""
-    features, targets = observations(draws, nodes, 9)
-    beliefs = Information.prior(0.5, 3)
-    for f, y in zip(features, targets, strict=True):
-        beliefs = heard(np.full((nodes, nodes), 1 / nodes), beliefs, f, y)
+    features, targets = draws.normal(size=(9, nodes, 3)), draws.normal(size=(9, nodes))
+    weights, beliefs = np.full((nodes, nodes), 1 / nodes), Information.prior(0.5, 3)
+    for f, y in zip(features, targets, strict=True):  # one example a node, and an exchange
+        own = regression_beliefs.observed(beliefs, f, y, NOISE)
+        beliefs = regression_beliefs.mixed_information(weights, own)
     x, y = features.reshape(-1, 3), targets.reshape(-1)
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE / nodes
     shift = x.T @ y / NOISE / nodes

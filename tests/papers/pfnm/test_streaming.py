@@ -17,7 +17,7 @@ from test_pfnm import K, logits, network, orders_of, part_of, shaken
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
+from fedrepro.methods.matching.pfnm_sequential_matching import Rule, Variances, match_networks
 from fedrepro.papers.pfnm import streaming_posterior_and_client_starts as streaming
 from fedrepro.training.federation.clients import initial_weights
 

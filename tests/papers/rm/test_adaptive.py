@@ -20,7 +20,6 @@ from fedrepro.core.rng import RngKey
 from fedrepro.methods.fedavg_variants_and_base_classes import sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods import adaptive_hyper_parameters as adaptive
-from fedrepro.papers.rm.methods import adaptive_hyper_parameters as methods
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.planning.forecast import trained_on
 
@@ -191,7 +190,7 @@ def test_an_aggregate_that_is_not_finite_leaves_the_weights(monkeypatch):
         weights["bias0"][0, 0] = -np.inf
         return {"weights": weights, "server": {}}
 
-    monkeypatch.setattr(methods.AdaptiveFedAvg, "averaged", exploded)
+    monkeypatch.setattr(adaptive.AdaptiveFedAvg, "averaged", exploded)
     stays(*first_round(problem(), "adaptive_fedavg"))
 
 

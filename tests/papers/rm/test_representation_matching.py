@@ -24,7 +24,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 
 def loss_of(net, convolutions, every, pads, coefficient, reduction="sum", source="above"):

@@ -1,8 +1,4 @@
-"""CIFAR-10, colour photographs of 32x32 pixels in ten classes.
-
-A. Krizhevsky. Learning multiple layers of features from tiny images. Technical report, University
-of Toronto, 2009.
-"""
+"""CIFAR-10, colour photographs of 32x32 pixels in ten classes."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import Train, Validation, split_as_published
+from fedrepro.data.stratified_samples_and_splits import Train, Validation, split_as_published
 
 FILE = "cifar-10-python.tar"
 CLASSES = (

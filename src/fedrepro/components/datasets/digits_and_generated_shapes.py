@@ -16,7 +16,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import Validation
+from fedrepro.data.stratified_samples_and_splits import Validation
 from fedrepro.data.user_data import OwnExamples, split_by_class
 
 DIGITS_NOTE = (

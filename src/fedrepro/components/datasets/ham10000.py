@@ -1,8 +1,4 @@
-"""HAM10000, dermatoscopic photographs of pigmented skin lesions in seven classes.
-
-P. Tschandl, C. Rosendahl, H. Kittler. The HAM10000 dataset, a large collection of multi-source
-dermatoscopic images of common pigmented skin lesions. Scientific Data 5, 180161, 2018.
-"""
+"""HAM10000, dermatoscopic photographs of pigmented skin lesions in seven classes."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import apportion, split_groups
+from fedrepro.data.stratified_samples_and_splits import apportion, split_groups
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 FILES = {
@@ -77,9 +73,9 @@ def ham10000(
     splits; the paper does not say so. Each split then gets its 1600, 200 or 200 images of each
     class. Of a class with too many photographs, random ones are kept; a class with too few gets
     changed copies. With balance~train, validation and test keep their class sizes: two thirds are
-    nv. Image size (64), angles (any) and shifts (a tenth of the side) are our choice. Corners that
-    a rotation opens are filled by reflection. All draws have fixed seeds. The natural group of an
-    example is its lesion. Inputs have shape (3, size, size), unless `features` names what replaces
+    moles. Image size (64), angles (any) and shifts (a tenth of the side) are our choice. Corners
+    that a rotation opens are filled by reflection. All draws have fixed seeds. An example's natural
+    group is its lesion. Inputs have shape (3, size, size), unless `features` names what replaces
     pixels. `raw` is the folder of the downloaded files.
     """
     pictures, labels, lesions, names, stored = _read(raw, FILES[source], size)

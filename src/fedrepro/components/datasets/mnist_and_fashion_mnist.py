@@ -1,9 +1,4 @@
-"""MNIST and Fashion-MNIST: four gzipped idx files each in `raw`, images and labels of two parts.
-
-Y. LeCun, L. Bottou, Y. Bengio, P. Haffner. Gradient-based learning applied to document
-recognition. Proceedings of the IEEE 86(11), 1998. H. Xiao, K. Rasul, R. Vollgraf. Fashion-MNIST: a
-novel image dataset for benchmarking machine learning algorithms. arXiv:1708.07747, 2017.
-"""
+"""MNIST and Fashion-MNIST: four gzipped idx files each in `raw`, images and labels of two parts."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.archive import decompress_file
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratified_sampling import Train, Validation, split_as_published
+from fedrepro.data.stratified_samples_and_splits import Train, Validation, split_as_published
 
 TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")

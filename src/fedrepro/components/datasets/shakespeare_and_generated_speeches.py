@@ -149,7 +149,7 @@ def texts_of(
 ) -> dict[str, list[str]]:
     """Cut the lines of each role into training, validation and test texts, in the play's order.
 
-    `lines` has each role's speeches. Of all of them the last, a share `test`, are for testing; the
+    Of a role's speeches in `lines` the last, a share `test` and at least one, are for testing; the
     share `validation` is before these. Returns {split: a list with one text per role in `roles`}.
     """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}

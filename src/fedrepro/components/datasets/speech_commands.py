@@ -1,8 +1,4 @@
-"""Speech Commands v0.02: spoken keywords of one second, as mel spectrograms.
-
-P. Warden. Speech Commands: a dataset for limited-vocabulary speech recognition. arXiv:1804.03209,
-2018.
-"""
+"""Speech Commands v0.02: spoken keywords of one second, as mel spectrograms."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.data.stratified_sampling import split_groups
+from fedrepro.data.stratified_samples_and_splits import split_groups
 
 RATE = 16_000  # samples of a clip, and samples a second
 BATCH = 256
@@ -29,7 +25,10 @@ SILENCE = 1e-10  # power; the smallest that a logarithm is taken of
 
 @dataclass(frozen=True)
 class Mel:
-    """Parameters of a mel spectrogram: window, hop in samples, low, high in Hz, floor in dB."""
+    """Parameters of a mel spectrogram: `bands` from `low` to `high` Hz, for every `hop` samples.
+
+    `window` is the length of a window in samples; `floor` dB below a clip's loudest cell become 0.
+    """
 
     bands: int
     window: int
@@ -42,9 +41,8 @@ class Mel:
 def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarray:
     """Compute mel spectrograms of sound clips, float32 (N, bands, frames) from 0 to 1.
 
-    1 is a clip's loudest cell, 0 is `floor` decibels below. A frame is centred on every hop-th
-    sample from 0 on. Raises FedreproError, naming the file `archive`, for a clip that is not 16-bit
-    mono at 16 kHz.
+    1 is a clip's loudest cell. A frame is centred on every hop-th sample from 0 on. Raises
+    FedreproError, naming the file `archive`, for a clip that is not 16-bit mono at 16 kHz.
     """
     from scipy.signal import ShortTimeFFT
     from scipy.signal.windows import hann
@@ -65,8 +63,8 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
 def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:
     """Return the weight of each frequency in each mel band, float64 (bands, F); frequencies in Hz.
 
-    Band b rises from corner b to 1 at corner b+1 and falls to corner b+2; the corners are equally
-    spaced in mel = 2595·log10(1 + Hz/700).
+    Band b rises from corner b to 1 at corner b+1 and falls to corner b+2; the corners, from mel.low
+    to mel.high, are equally spaced in mel = 2595·log10(1 + Hz/700).
     """
     low, high = (2595 * math.log10(1 + hertz / 700) for hertz in (mel.low, mel.high))
     corners = 700 * (10 ** (np.linspace(low, high, mel.bands + 2) / 2595) - 1)

@@ -20,7 +20,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.data.stratified_sampling import stratified_sample
+from fedrepro.data.stratified_samples_and_splits import stratified_sample
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """Compute features of all images, a network's outputs: {split: float32 (N, D)}."""
+    """Return a network's flattened outputs for all images, as features: {split: float32 (N, D)}."""
     import torch
 
     network.to(device).eval()

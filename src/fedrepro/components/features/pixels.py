@@ -21,10 +21,7 @@ def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
 
 @register("feature", "centred", version=1, device="cpu")
 def centred(images: Arrays) -> Mapping[str, np.ndarray]:
-    """Scale pixels to [0, 1] and subtract one half: {split: float32 (N, *shape)}.
-
-    A half is the middle of a pixel's range, not the mean of the data.
-    """
+    """Scale pixels to [0, 1] and subtract one half: {split: float32 (N, *shape)}."""
     return {
         split: images.x[split].astype(np.float32) / np.float32(images.scale) - np.float32(0.5)
         for split in SPLITS

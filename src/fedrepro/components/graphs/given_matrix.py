@@ -1,4 +1,7 @@
-"""Graphs whose mixing weights the user gives, in the configuration (P2P, section 5) or a file."""
+"""Graphs whose mixing weights the user gives, in the configuration (P2P, section 5) or a file.
+
+Entry (i, j) of the weights, (N, N) for N nodes, is the weight of what node i receives from node j.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def matrix(
         Arg("for each node its weights of all nodes, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Return mixing weights (N, N) from texts `rows`: row i has node i's weights of all nodes."""
+    """Return mixing weights (N, N) from texts `rows`, one for each node; nothing is drawn."""
     return [_row(text) for text in rows]
 
 

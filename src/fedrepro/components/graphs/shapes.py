@@ -1,7 +1,9 @@
 """Graphs of a shape: complete, ring, star, grid, and small world.
 
-N is the number of nodes, `clients`. By rule metropolis neighbours weigh 1 / (1 + n), n being the
-larger number of neighbours of the two, or without `self_loops` 1 / n; by uniform all weigh alike.
+N is the number of nodes, `clients`. Entry (i, j) is the weight of what node i receives from node
+j. By rule metropolis neighbours weigh 1 / (1 + n), n being the larger number of neighbours of the
+two. Without `self_loops` they weigh 1 / n; a node's own weight is the rest. By rule uniform all
+neighbours weigh alike, with `self_loops` also the node itself.
 
 D. J. Watts, S. H. Strogatz. Collective dynamics of 'small-world' networks. Nature, 1998.
 """
@@ -34,10 +36,7 @@ SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbou
 
 
 def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
-    """Return an undirected graph's mixing weights, (N, N): row i has node i's weights of all nodes.
-
-    `weights` names the rule, metropolis or uniform; with `self_loops` a node counts itself.
-    """
+    """Return an undirected graph's mixing weights, (N, N), by the rule that `weights` names."""
     return RULES[weights](hears_of(graph), self_loops)
 
 

@@ -52,10 +52,10 @@ def by_label(
 ) -> skew.Assignment:
     """Give client j all examples of consecutive classes, from jK/J to (j+1)K/J - 1.
 
-    J clients, K classes. Source: GEMS, table 4, in which seven of nine rows are of this form. For
-    data of seven classes, such as HAM10000, with 2 and 5 clients the printed sets are used: all
-    five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the table prints {0-4}
-    twice, a misprint for {0-4}, {5-9}.
+    J clients, K classes; bounds are rounded down. Source: GEMS, table 4, in which seven of nine
+    rows are of this form. For seven classes, as in HAM10000, the printed sets are used for 2
+    clients, {0-3} and {4-6}, and for 5: client j has class j, and all share 5 and 6 evenly. For 2
+    clients and 10 classes the table prints {0-4} twice, a misprint for {0-4}, {5-9}.
     """
     skew.require_examples(examples, clients)
     if clients > examples.classes:

@@ -17,7 +17,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data import client_assignment_and_skew as assignment
-from fedrepro.data.stratified_sampling import apportion
+from fedrepro.data.stratified_samples_and_splits import apportion
 
 
 @register("partition", "iid", version=1, title="IID, equal sizes")

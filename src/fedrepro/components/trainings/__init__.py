@@ -1,4 +1,1 @@
-"""Training procedures: how a client trains on its data.
-
-All modules of this folder are imported when a procedure is needed.
-"""
+"""Training procedures of clients. All modules of this folder are imported when one is needed."""

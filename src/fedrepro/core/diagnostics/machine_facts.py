@@ -71,7 +71,7 @@ LIBRARIES = {"torch": _torch, "BLAS": _blas, "Numba": _numba}
 
 
 def slots() -> int:
-    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1."""
+    """Return how many processes may share a GPU: FEDREPRO_GPU_JOBS, or 1; raise if that is < 1."""
     value = os.environ.get("FEDREPRO_GPU_JOBS", "1")
     if value.isdecimal() and int(value) > 0:
         return int(value)

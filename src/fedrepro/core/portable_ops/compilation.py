@@ -30,7 +30,7 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 
 def compiled_folder() -> Path:
-    """Return the folder of compiled code (NUMBA_CACHE_DIR, user's cache), or raise RuntimeError."""
+    """Return NUMBA_CACHE_DIR or a folder in ~/.cache, for machine code; RuntimeError if no home."""
     if numba_any.config.CACHE_DIR:
         return Path(numba_any.config.CACHE_DIR)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")

@@ -2,7 +2,7 @@
 
 A product is written in LLVM's vectors, which each machine maps to its registers. An element of the
 result is one chain of fused multiply-adds in a fixed order, however many are computed at a time. No
-library is called. Nothing here allows `fastmath`.
+library is called. Nothing here allows `fastmath`. Callers leave out the argument `code`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def inner(function: Function) -> Any:
 def overloaded(choose: Function) -> Function:
     """Make a function for compiled code, whose implementation depends on its arguments' types.
 
-    choose(*Numba types) returns the Python function that Numba compiles for arguments of these
-    types.
+    choose(*Numba types) returns the Python function to compile for arguments of these types.
     """
 
     def called(*_: Any) -> Any:
@@ -184,7 +183,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Return an LLVM pointer to the vector that begins `place` numbers behind `pointer`."""
+        """Return an LLVM pointer to the vector `place` numbers (None: 0) behind `pointer`."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())
@@ -361,11 +360,11 @@ def _multiply(
 
 
 def by_address(function: Function, arguments: str, calls: Collection[ModuleType] = ()) -> Function:
-    """Return a function that compiles `function` for its argument, "float32" or "float64".
+    """Return a function from a dtype, "float32" or "float64", to `function` compiled for it.
 
-    Compiled code calls the result by its `address` (`call_address`), so that large code is compiled
-    once, not again within each caller. `arguments` has a letter per argument: x, a pointer to
-    numbers of this type; p, a pointer to int64; n, a whole number. `calls` are the modules of
+    Compiled code calls that by its `address` (`call_address`), so that large code is compiled once,
+    not again within each caller. `arguments` has a letter per argument of `function`: x, a pointer
+    to numbers of the dtype; p, a pointer to int64; n, a whole number. `calls` are the modules of
     compiled functions that `function` calls, except its own module.
     """
     named_after(function, calls)

@@ -5,9 +5,9 @@ stretches of adjacent numbers. A k × k window of an image stored as (H, W, C) i
 stretches of k · C numbers. So a convolution needs no unfolded copy.
 
 In `sparse_product`, the first factor is mostly zeros, which are left out: a chain of fused
-multiply-adds gives the same bits without them. `lay` adds a weighted sum of rows of a matrix to a
-tile, a block in registers; `lift` computes the gradients of rows and weights. Callers leave out the
-argument `code`.
+multiply-adds gives the same bits without them. `lay` adds a weighted sum of blocks of a matrix to a
+tile of another; `lift` computes gradients. A tile of kind 1 to 10 is one row of as many vectors of
+512 bits. Kinds 11 to 14 are 2 to 5 rows of one vector. Callers leave out the argument `code`.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def largest(
     """Write LLVM code, into `code`, for ReLU and max pooling of a 2×2 window, of 8 channels (PAD).
 
     The window begins at x[at]; `right` and `down` are strides to its next column and row. The
-    maxima go to out[to:], and where in the window they were, 0 to 3, to chosen[noted:]; NOWHERE (4)
-    if no value is positive. Of equal values the first is chosen; NaN stays NaN.
+    maxima go to out[to:], and where in the window they were, 0 to 3, as bytes to chosen[noted:];
+    NOWHERE (4) if no value is positive. Of equal values the first is chosen; NaN stays NaN.
     """
     builder, kinds = code.builder, code.kinds
     point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
@@ -240,11 +240,11 @@ class _Tile(Vectors):
 
 @written
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
-    """Write LLVM code, into `code`, that adds weighted rows of `laid` to a tile of `image`.
+    """Write LLVM code, into `code`, that adds weighted blocks of `laid` to a tile of `image`.
 
-    Both are matrices (array, offset, row stride). The tile begins at image's offset; its `kind` is
-    1 to 10 for one row of as many vectors, or 11 to 14 for 2 to 5 rows of one vector. For part[0] ≤
-    m < part[1], the row at offset which[m] is added, times amounts[m].
+    Both are matrices (array, offset, row stride); the tile, of this `kind`, begins at image's
+    offset. For part[0] ≤ m < part[1], the block of this kind which[m] numbers behind laid's offset
+    is added, times amounts[m].
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -299,11 +299,10 @@ def sparse_product(
     """Write LLVM code, into `code`, that adds a sparse matrix times a dense matrix b to `out`.
 
     For each row r: out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r].
-    amounts are the sparse matrix's values that are not zero; outs and which are offsets of rows of
-    out and b. All five are (array, offset). This is done `steps` times; out and b are (array,
-    offset, stride), and begin one stride further each time. `size` is (steps, rows, vectors,
-    lanes): a row of b has vectors · lanes numbers. `by` is the address of the code of
-    `sparse_multiplier`.
+    amounts are the sparse matrix's non-zero values; outs and which are offsets of rows of out
+    and b. All five are (array, offset). This is done `steps` times; out and b are (array, offset,
+    stride), and begin one stride further each time. `size` is (steps, rows, vectors, lanes): a row
+    of b has vectors · lanes numbers. `by` is the address of the code of `sparse_multiplier`.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -313,14 +312,13 @@ def lift(
     code: Code, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> None:  # fmt: skip
-    """Write LLVM code, into `code`, that backpropagates through additions of one row to an image.
+    """Write LLVM code, into `code`, that backpropagates through additions of one block to an image.
 
-    In the forward pass (`lay`), for each m < `count`, amounts[m] times the row was added to the
-    image at offset seats[m]. `laid` has the row, `errors` the image's gradients: both are (array,
-    offset, row stride). The row's gradient is added to the array `moved`, at the offset of `laid`.
-    The gradient of amounts[m] is added to vector m of the array `sums`; `total` adds up its
-    numbers. `kind` is 1 to 10 for a row of as many vectors, or 11 to 14 for 2 to 5 rows of one
-    vector.
+    In the forward pass (`lay`), for each m < `count`, amounts[m] times the block was added to the
+    image, seats[m] numbers behind its offset. `laid` has the block, of this `kind`, `errors` the
+    image's gradients: both are (array, offset, row stride). The block's gradient is added to the
+    array `moved`, at laid's offset and row stride. The gradient of amounts[m] is added to vector m
+    of the array `sums`; `total` adds up its numbers.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)

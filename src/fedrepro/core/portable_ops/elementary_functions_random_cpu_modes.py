@@ -1,6 +1,7 @@
 """Numbers in compiled code, the same bits everywhere: exp, log, softplus, random; CPU modes.
 
 No library is called: functions are polynomials by fused multiply-adds, random numbers Philox's.
+CPU modes, on x86, say whether subnormal numbers count as 0. Callers leave out the argument `code`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 @overloaded
 def scaled(value: Any, scale: Any, inverse: Any) -> Function:
-    """Return, for Numba types, a function of (value, scale, 1/scale) that gives value / scale."""
+    """Divide value by scale, `inverse` is 1/scale; for Numba types, return the code to compile."""
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -96,7 +97,7 @@ def log_of(x: float) -> float:
 
 @overloaded
 def exp_of(x: Any) -> Function:
-    """Return, for the Numba type of a scalar x ≤ 0, a function of x that computes exp(x)."""
+    """Compute exp(x) of a scalar x ≤ 0; for its Numba type, return the function to compile."""
 
     def double(x: Any) -> Any:
         bounded = LEAST if x < LEAST else x
@@ -122,7 +123,7 @@ def exp_of(x: Any) -> Function:
 
 @overloaded
 def softplus_of(x: Any) -> Function:
-    """Return, for the Numba type of a scalar x, a function of x that computes log(1 + exp(x))."""
+    """Compute log(1 + exp(x)) of a scalar; for its Numba type, return the function to compile."""
 
     def double(x: Any) -> Any:
         t = exp_of(-abs(x))
@@ -200,7 +201,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Write LLVM code to take subnormal numbers as 0; return an LLVM value, the old CPU modes."""
+    """Write LLVM code by which an x86 CPU takes subnormals as 0; return its old register MXCSR."""
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)
@@ -212,5 +213,5 @@ def flush(code: Code) -> Any:
 
 @written
 def restore(code: Code, before: Any) -> None:
-    """Write LLVM code, into `code`, that sets the CPU modes to `before`, a value from `flush`."""
+    """Write LLVM code, into `code`, that sets an x86 CPU's MXCSR to `before`, from `flush`."""
     _mode(code.builder, "ld", cgutils.alloca_once_value(code.builder, before))

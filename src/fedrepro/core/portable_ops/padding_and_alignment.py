@@ -19,7 +19,7 @@ def padded_to(columns: int) -> int:
 def row_of(columns: int) -> int:
     """Return the distance in memory between the beginnings of two rows of a matrix, in numbers.
 
-    It is a multiple of 8, not of 512: rows 2 KiB apart would share few L1 cache sets and be slow.
+    It is at least `columns`, a multiple of 8, not of 512: rows 2 KiB apart share few L1 cache sets.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width

@@ -30,7 +30,7 @@ def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return x (A, B, n) @ weight (A, n, m) + bias (A, m), differentiable, equal on all CPUs."""
+    """Return x @ weight + bias, (A, B, n) @ (A, n, m) + (A, m), of A models; differentiable."""
     import torch
 
     if x.device.type != "cpu":
@@ -83,7 +83,7 @@ def root(x: torch.Tensor) -> torch.Tensor:
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
     """Convolve images of A models, each model with its own kernels; fast on GPUs, differentiable.
 
-    x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'); `padding` is zeros around.
+    x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'), by stride 1, `padding` 0s.
     cuDNN goes model by model, which leaves a GPU nearly idle; here all windows are one product.
     """
     import torch

@@ -262,7 +262,7 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {method's label: line of accuracy by MB that all sent; a point without rounds}."""
+    """Return {method's label: line of test accuracy by MB sent in all; a point without rounds}."""
     with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
     rows = numbers[numbers[ROUND].notna() | ~with_rounds]
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
@@ -321,8 +321,8 @@ def size_title(exhibit: Exhibit) -> str:
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return {method's label: (parameter values, line of test accuracy against model size)}.
 
-    `numbers` are csv rows of one panel. The list has the value at each point of the line of the
-    parameter that is varied along it; it is empty for a method with a single point.
+    `numbers` are csv rows of one panel. Along a line one parameter varies; the list has its value
+    at each point. A method with a single point has an empty list.
     """
     rows, keys = final(numbers), ["method", "setting"]
     sizes = select_series(rows, exhibit.settings.size, "").set_index(keys)["mean"]

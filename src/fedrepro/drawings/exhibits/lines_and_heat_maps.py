@@ -47,10 +47,10 @@ class Panel(checks.Strict):
     log: list[Literal["x", "y"]] = option(list, "axes that are logarithmic")
     dots: MetricName | None = option(None, "a metric whose single trials are drawn as dots")
     upright: list[MetricName] = option(
-        list, "numbers of the horizontal axis, drawn as upright lines"
+        list, "metrics whose values are drawn as upright lines, at these x"
     )
     bound: float | Literal["x"] | None = option(
-        None, "a value drawn as a dotted line; x is the value of the horizontal axis"
+        None, "height of a dotted level line; x draws the line y = x"
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
@@ -237,14 +237,14 @@ CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd 
 
 @dataclass(frozen=True)
 class Map:
-    """One heat map: the parameters on its axes (`across`, `up`), and constant others (`held`)."""
+    """One heat map: parameters on its axes (`across`, `up`), and the values of others (`held`)."""
 
     across: str
     up: str
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
-        """Return `column` of a metric's csv `rows` as a table: index `up`, columns `across`."""
+        """Return `column` of csv `rows` at the values `held` as a table (`up`, `across`)."""
         for key, value in self.held.items():
             rows = rows[rows[key].astype(float) == value]
         return rows.pivot(index=self.up, columns=self.across, values=column)
@@ -262,7 +262,7 @@ class Map:
 
         Colours span `limits`; `form`, such as "{:.1f}", formats numbers; `title` begins the
         heading. Below a mean is its sd over trials. If `met` has rows of a metric that is 1 in
-        successful trials, the number of successes takes its place, unless all succeed. A cell
+        successful trials, the number of successes replaces the sd, unless all succeed. A cell
         without success is crossed.
         """
         table, sds = self.table(rows), self.table(rows, "sd")
@@ -308,7 +308,7 @@ class HeatMaps(layout.Figured):
     split: Literal["train", "test"] = option("train", "split of the accuracies")
     sizes: bool = option(True, "maps of the size of the model too")
     where: MetricName | None = option(
-        None, "a metric that is 1 in trials that succeed; without any a cell is crossed"
+        None, "a metric that is 1 in trials that succeed; a cell without success is crossed"
     )
 
     def reasons(self, shown: checks.Planned) -> Iterator[str]:

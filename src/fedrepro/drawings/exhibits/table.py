@@ -28,13 +28,13 @@ class TableDrawing(Drawing):
     shows_pairs: ClassVar[bool] = True
     suffix: ClassVar[str] = ".html"
 
-    rows: list[str] = option(list, "what goes down; by itself methods and their settings")
-    columns: list[str] = option(list, "what goes across; by itself cases and swept parameters")
+    rows: list[str] = option(list, "what labels rows; by default methods and their settings")
+    columns: list[str] = option(list, "what labels columns; by default cases and swept parameters")
     metric: MetricName = option("accuracy", "the number in each cell")
     split: str = option("test", "split on which it is measured; empty if on none")
     sizes: bool = option(True, "the size of the model stands under each number")
     best: Literal["column", "row", "none"] = option(
-        "column", "where the best of the rivals is marked; ties never are"
+        "column", "in each of which the best number is marked; ties and bounds are not"
     )
 
     @property

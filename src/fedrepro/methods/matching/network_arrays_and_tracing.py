@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ def hidden_layers(network: UnitArrays) -> int:
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
-    """Return clients' shares of the examples of each class, (J, K); 1 / J for an absent class."""
+    """Return clients' shares of each class by `label_counts`, (J, K); 1 / J for an absent class."""
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), 1.0 / len(counts))
@@ -85,7 +86,8 @@ def class_shares(label_counts: np.ndarray) -> Array:
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
     """Return clients' weights for averaging networks, (J,), and their output layers, (J, K).
 
-    Both are shares of all examples; with `by_class` the second are shares of each class's examples.
+    By `label_counts` (J, K) both are shares of all examples; with `by_class` the second are by
+    class.
     """
     share = label_counts.sum(axis=1) / label_counts.sum()
     by_size = np.tile(share[:, None], label_counts.shape[1])
@@ -96,7 +98,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    layers: lowest first. maps: whether each layer is fully connected to feature maps (C, H, W).
+    layers: lowest first. maps: whether each is fully connected and takes feature maps (C, H, W).
     """
 
     layers: tuple[LayerMatrix, ...]
@@ -159,7 +161,10 @@ class Traced:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Return a converter of a model's tensors; raise FedreproError if units cannot be permuted."""
+    """Return a converter between a model's tensors and the arrays by which units are matched.
+
+    `shape` is of one input, `classes` counts outputs. FedreproError if units cannot be permuted.
+    """
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         return traced(network, model.name)
@@ -191,10 +196,10 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """Compute the strength of hidden units, (L,): norm of incoming times norm of outgoing weights.
+    """Compute the strength (L,) of units of hidden layer number `layer`, 0 the lowest.
 
-    Incoming weights include the bias. Scaling a ReLU unit's incoming weights, and its outgoing ones
-    by the inverse, changes neither outputs nor strength.
+    It is the norm of incoming weights and bias, times that of outgoing weights. Scaling a ReLU
+    unit's incoming weights, and its outgoing ones by the inverse, does not change it.
     """
     below, bias, above = network[2 * layer : 2 * layer + 3]
     way_in = np.vstack([below.reshape(-1, len(bias)), bias])
@@ -313,7 +318,6 @@ class _Walk:
             self.given[node] = self._function(target.rpartition(".")[2], node, known)
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
-        """Return the shape of the first input of a traced call that is a tensor."""
         metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
@@ -325,12 +329,19 @@ class _Walk:
         if name in ADDED and len({value.places for value in known}) == 1:
             # what is laid over all units, as a map of one channel, has units of its own
             wide = [
-                self.given.get(arg)
+                arg
                 for arg in node.all_input_nodes
                 if (meta := arg.meta.get("tensor_meta"))
                 and ((1,) * len(shape) + meta.shape)[1 - len(shape)] == shape[1]  # as broadcast
             ]
-            units = [value.unit for value in wide if value] or [FIXED]
+            root = self.parts[""]
+            at = {arg: attrgetter(str(arg.target))(root) for arg in wide if arg.op == "get_attr"}
+            # factors of units that are learned are permuted with them
+            learned = {a: v for a, v in at.items() if self.named.get(id(v)) in self.names}
+            others = [arg for arg in wide if arg in self.given and arg not in learned]
+            units = [self.given[arg].unit for arg in others] or [FIXED]
+            for value in learned.values():
+                self._note(units[0], value, value.dim() + 1 - len(shape), 1)
             for unit in units[1:]:
                 self.sets.merge(units[0], unit)
             return _Given(units[0], known[0].places)

@@ -27,8 +27,8 @@ class Gaussians:
     """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
     For weights to Q classes, classed (n, Q) is mean · precision, classed_precision (n, Q) or (1,
-    Q). Of all other weights only the squared length of mean · precision is kept, lengths (n,), with
-    precision (n,) or (1,); callers pass inner products of these.
+    Q). All other weights of a Gaussian have one precision, (n,) or (1,). Of their vector mean ·
+    precision only the squared length is kept, lengths (n,).
     """
 
     lengths: Array
@@ -164,8 +164,8 @@ def no_past(layer: MatchedLayer) -> Past:
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
     """Compute the posteriors of the atoms (common units) of a layer by their priors and units.
 
-    `assignments` has, by client, each unit's atom; `counts` the units per atom. Atoms of the `past`
-    come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
+    `assignments` has, by client, each unit's atom; `counts` the units per atom in all steps. Atoms
+    of `past` come first, their earlier posterior (supplement, (10)) as prior. PFNM, Proposition 1.
     """
     before, variance = len(past.atoms.natural), layer.prior_variance
     natural = np.tile(layer.prior_mean / variance, (len(counts), 1))

@@ -1,8 +1,9 @@
 """Permutation of the hidden units of networks of one shape, so that their weights agree.
 
-Git Re-Basin (2023) permutes one network after another. C²M³ (2024) permutes all at once to one
-common order, by a matrix P (L, L) for each network and hidden layer, which is doubly stochastic
-during the search and a permutation at its end.
+A network is a tuple of arrays: (weight0, bias0, weight1, …), lowest layer first, weights as inputs
+× outputs, or a torch module's tensors. `units` says which array axes list hidden units. Git
+Re-Basin (2023) permutes one network after another. C²M³ (2024) permutes all at once to one common
+order, by a matrix P (L, L) for each network and set of units, doubly stochastic during the search.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 class Use(NamedTuple):
     """An axis of a weight array along which a set of hidden units lies, `places` entries per unit.
 
-    at: the array's index in the network; entries after the last unit's, such as a bias, stay in
-    place. counted: whether it counts in comparisons. gives: whether units are its layer's outputs.
+    at: the array's index in the network. counted: whether networks are compared by it. gives:
+    whether units are its layer's outputs, not inputs. Entries behind all units (a bias) stay put.
     """
 
     at: int
@@ -60,7 +61,7 @@ class UnitSets:
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products (L, L) of units' weights, `model` by `network`, in set `layer`."""
+        """Compute inner products (L of `model`, L of `network`) of units' weights, set `layer`."""
         counted = (use for use in self.uses[layer] if use.counted)
         rows = ((self.rows(model, use), self.rows(network, use)) for use in counted)
         return np.asarray(sum(one @ other.T for one, other in rows))
@@ -87,7 +88,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Permute the units of set number `layer` by indices `order` (L,); outputs stay equal."""
+        """Put unit order[i] of set number `layer` at place i, `order` (L,); outputs stay equal."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -115,7 +116,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the array axes that list the units of each of `layers` successive hidden layers."""
+    """Describe units in networks (weight0, bias0, …): a set for each of `layers` hidden layers."""
     uses = (
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
     )

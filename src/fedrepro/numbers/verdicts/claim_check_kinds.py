@@ -149,6 +149,9 @@ class Form(Bounds):
         names = dict.fromkeys((self.of, *self.others))
         lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
         yield from lacking
+        for cell, matches in self.with_others(own) if self.ragged else ():
+            yield from self._not_finite(self.of, exhibit, [cell])
+            yield from self._not_finite(best_of(self.others), exhibit, matches)
         kept = self.cells(own, self.of)
         # places at which only one of two methods stands
         for name in () if lacking or self.ragged else self.others:
@@ -176,10 +179,14 @@ class Form(Bounds):
                     yield f"{key} = {value} of {method} in {exhibit}"
         if not claimed.filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
+        if not self.ragged:
+            yield from self._not_finite(method, exhibit, claimed.filter_cells(cells, self.where))
+
+    def _not_finite(self, who: str, exhibit: str, cells: list[claimed.Cell]) -> Iterator[str]:
         decisive = self.points not in ("some", "most")  # diverged, or a target never reached
-        for cell in claimed.filter_cells(cells, self.where) if decisive else ():
+        for cell in cells if decisive else ():
             if not all(map(math.isfinite, cell.trials)):
-                yield f"a finite number of {method} at {claimed.cell_key_text(exhibit, cell.place)}"
+                yield f"a finite number of {who} at {claimed.cell_key_text(exhibit, cell.place)}"
 
 
 def where_words(where: Mapping[str, claimed.CellFilter]) -> str:
@@ -195,7 +202,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """A check on a number of method `of`, less the best number of the methods `minus` if given."""
+    """A check on a number of method `of`, less the largest of methods `minus` if given."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -219,7 +226,7 @@ class Value(Form):
 def ratio_of(
     exhibit: str, place: claimed.CellKey, one: claimed.Trials, other: claimed.Trials
 ) -> claimed.Statement:
-    """Return mean of `one` / mean of `other`, at parameters `place` of `exhibit`, to be judged.
+    """Return mean of `one` / mean of `other`, both by trial; `place` has parameters in `exhibit`.
 
     If r is this ratio, its value in a trial is r + (one - r * other) / mean of `other`.
     """
@@ -256,7 +263,7 @@ def cell_differences(
 
 
 class Change(Form):
-    """A check on change along column `along`: `end` (last or best) less `start` (first or best)."""
+    """A check on change along column `along`: `end` less `start`, where best is the largest."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -328,7 +335,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round with `of` at most `within` below method `reach`'s final value."""
+    """A check on the first round where `of` is at most `within` below `reach`'s final value."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

@@ -88,7 +88,7 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """Return final values of `method` by `metric` on `split`; `where` restricts columns."""
+        """Return a method's final values of `metric` on `split`, filtered by `where`."""
         cells = (cell for done, cell in self._measured(method, metric, split) if done is None)
         return filter_cells(list(cells), where)
 
@@ -105,7 +105,7 @@ Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list[Cell]:
-    """Return those of `cells` that fit `where`, {column: allowed values}, or lack these columns."""
+    """Keep `cells` that fit `where`, {column: values, Range, "first" or "last"}, or lack it."""
     kept = list(cells)
     for key, wanted in where.items():
         values = {cell.place[key] for cell in kept if key in cell.place}
@@ -192,10 +192,10 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
+    """Return the largest mean of `gains`, minus the largest of `rivals` if any, to be judged.
 
-    Both are numbers with values by trial, at parameters `place` of the figure `exhibit`. The result
-    is at least 0 if every rival is among the gains, and at most 0 if every gain is a rival.
+    Both list numbers, each by trial, at parameters `place` of the figure `exhibit`. The result is
+    at least 0 if every rival is among the gains, and at most 0 if every gain is a rival.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

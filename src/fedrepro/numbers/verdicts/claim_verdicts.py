@@ -1,7 +1,9 @@
 """Judge the claims of a paper (claims.yaml) by our numbers, by the rules of docs/claims.md.
 
+A claim is a sentence of a paper. Its checks compare numbers of figures or tables with bounds, one
+at each point, a combination of swept parameters. A finding is the verdict on one number.
 If every point must keep its bounds, confirming a claim is wrong only if a point that breaks them
-passes too, and more points do not make this likelier. Other findings pick the best or worst of m
+passes too, and more points do not make this likelier. Other verdicts pick the best or worst of m
 points: that one breaks bounds, or that some or most keep them. There each point is tested at a
 confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
 claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
@@ -112,7 +114,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Add bounds from the key `rules` to checks that name them by `shows`; errors name `where`."""
+    """Add bounds of rules.words to checks that name them by `shows`; errors name `where`."""
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -134,7 +136,7 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
 
 
 class Finding(NamedTuple):
-    """The verdict on one number that a check judges, by its interval at a confidence."""
+    """The verdict, holds, refuted or undecided, on one number by its interval at `confidence`."""
 
     statement: Statement
     interval: Interval
@@ -237,7 +239,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its numbers `statements`; `ways` is how many could each refute its claim."""
+    """Judge a check by its numbers; `ways` is how many of any check could each refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -265,8 +267,9 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
     outside = inside if broken == kept else statement.interval(broken)
-    open_ = not math.isfinite(outside.value) or keeps(check, outside.high, outside.low)
-    word = "undecided" if open_ else "refuted"
+    # a contrast of numbers that are not finite; rounds to a goal may be infinite
+    open_ = bool(statement.parts) and not math.isfinite(outside.value)
+    word = "undecided" if open_ or keeps(check, outside.high, outside.low) else "refuted"
     return Finding(statement, outside, word, broken)
 
 
@@ -308,6 +311,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     """Judge claims in file `published` by figures and tables; return a row per check.
 
     `exhibits` are their keys (paper/name), and `reports` is their folder, such as reports/quick.
+    Columns include `claim` with its `verdict`, and `check` with its `check_verdict`. The number
+    that decides a check has `value`, `low` and `high` (its interval), `bound` and `trials`.
     """
     file = load_claims(published)
     numbers: dict[str, Numbers] = {}

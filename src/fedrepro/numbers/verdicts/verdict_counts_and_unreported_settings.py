@@ -3,6 +3,8 @@
 Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
 hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
 Column `apart` says why; `set_up` names a figure that varies a parameter that the paper omits.
+`claims` has for each claim the rows of its checks. `exhibits` returns the csv of a figure or table
+by its name, None if not computed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (status, as "judged"; verdict, or why it counts separately) of a printed.csv row."""
+    """Return (status, of FOUR; verdict, or why it counts separately) of a row of printed.csv."""
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
         return word, ""
@@ -76,7 +78,7 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on printed values, the `rows` of printed.csv: number, verdicts, sources."""
+    """Return sentences that count printed values, `rows` of printed.csv, by verdict and source."""
     rows = _here(rows)
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
@@ -107,7 +109,7 @@ def settled_counts(rows: Sequence[Row], claims: Claims) -> dict[str, int]:
     """Count a paper's printed values and its claims; return {name of the count: number}.
 
     Printed values (`rows`) are counted in all and by status, as "judged", twice if printed twice.
-    `claims`, each the rows of its checks, are counted if a run can test them, and if decided.
+    Claims are counted if a run can test them, and if they are decided.
     """
     counts = Counter(standing(row)[0] for row in _here(rows))
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -125,7 +127,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Claims) -> list[str]:
-    """Return sentences that count claims (each the rows of its checks) by verdict."""
+    """Return sentences that count claims by verdict and label, and results expected by chance."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -165,8 +167,7 @@ def resolve(
     "Set-up open" means that an unreported parameter may explain the difference. A figure named in
     `row` varies it. The verdict is "another set-up" if a value there moves our number towards print
     by more than the difference, and keeps other methods near print. A number in a sentence gets
-    value and verdict of a check in `claims`. `exhibits` returns the csv of a figure or table by its
-    name, None if not computed; `rows` are all rows of the printed table.
+    value and verdict of a check in `claims`. `rows` are all rows of the printed table.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
@@ -223,7 +224,7 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far values of an unreported parameter move our number towards the printed one.
+    """Return how far values of an unreported parameter move our number in `row` towards print.
 
     `set_up` names the figure that varies the parameter, and where our number is in it. Moves start
     from the value that gives our number, or else from the first. A target that was not reached

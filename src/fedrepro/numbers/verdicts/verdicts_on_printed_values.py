@@ -58,8 +58,8 @@ class PrintedValue:
 
     cell: {column: value} to locate the number. where: file and line, for errors. apart: why it is
     not counted with other values, as "calibrated: reason", or "". set_up: "figure, column=value:
-    reason" if the paper omits a parameter: the figure that varies it, and where our number is
-    in it. source: where it was read, as "paper's text", or "". tolerance: None for the usual one.
+    reason" if the paper omits a parameter: the figure that varies it, and where our number is.
+    source: where read, as "paper's text", or "". tolerance: None for the usual one. note: a remark.
     """
 
     exhibit: str
@@ -249,7 +249,11 @@ def _row(
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
     if trials > 1 and not set(ours.get("by_trial", "0").split()) - {"inf"}:  # never reached in any
-        spread = 0.0
+        ran = [
+            s.method.values.get("rounds", 0) for _, s in point.runs if s.token == ours["setting"]
+        ]
+        if math.isinf(printed.value) or min(ran) >= printed.value:
+            spread = 0.0
     away = difference(mean, printed.value)
     sd = ours[CLIENTS_SD] if over_clients else ours["sd"]
     row |= {"mean": ours["mean"], "sd": sd, "trials": ours["trials"], "difference": away}
@@ -360,10 +364,7 @@ def direction(metric: str, away: float) -> str:
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Leave papers with an error in their printed values, claims or leaderboards out of `plan`.
-
-    The error is added to `plan.mistaken`, under the paper's name.
-    """
+    """Leave papers with mistaken values, claims or leaderboards out: `plan.mistaken` has why."""
     for paper in plan.files:
         claims = claims_file(paper)
         try:
@@ -395,7 +396,5 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
         excused = value.note or check_of(value.apart) or value.metric == SETTING
         if not excused and value.method not in labels:
             known = ", ".join(labels) or "none: it fits no point"
-            raise FedreproError(
-                f"{value.where}: '{value.method}' is not a method of that cell, which has {known}; "
-                "correct it, or say in its note why it is not run"
-            )
+            said = f"{value.where}: '{value.method}' is not a method of that cell, which has"
+            raise FedreproError(f"{said} {known}; correct it, or say in its note why it is not run")

@@ -42,7 +42,7 @@ BEST = {"metric": "accuracy", "split": "client_validation"}
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return the configuration of method `name`, whose parameters are selected on validation data.
+    """Return method `name` with parameters selected by accuracy on clients' validation data.
 
     `settings` lists candidates: values as lr=[1, 2], or settings="grid" for the method's own grid.
     """
@@ -320,7 +320,7 @@ IN_ROUNDS: Grids = {
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; each in `grids`, {label: {parameter: values}}, tries all combinations."""
+    """Return `methods`; one in `grids`, {label: {parameter: values}}, tries all combinations."""
     changed = list(methods)
     for at, method in enumerate(methods):
         if grid := grids.get(method.get("label", "")):
@@ -331,7 +331,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(table: ExhibitData) -> ExhibitData:
-    """Return a table of leaderboard 2, made from its counterpart `table` in leaderboard 1."""
+    """Return `table` of arena/1 as one of arena/2: methods try GRIDS, clients train 10 epochs."""
     methods = regrid((DEFAULTS | table)["methods"], GRIDS)
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
@@ -393,7 +393,7 @@ def residual(norm: str, title: str) -> ExhibitData:
 
 
 def by_rules(method: Entry) -> Entry:
-    """Return `method` with each setting tried with `batchnorm` "average" and "recalibrate"."""
+    """Return `method` trying settings twice: BatchNorm statistics averaged, and measured again."""
     rules, settings = ["average", "recalibrate"], method.get("settings", [{}])
     if settings == "grid":
         return {**method, "batchnorm": rules, "choose": BEST}

@@ -43,7 +43,7 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax.Floats:
-    """Draw `points` weight changes of length 1; return how pre-activations change, (points, n)."""
+    """Draw `points` weight changes of length 1; return those of sums at n inputs, (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ softmax.with_ones(layer.inputs).T)
@@ -114,7 +114,8 @@ class LayerSpaces:
 
     rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
     deviation: whether a change on n examples is divided by n ("outside") or sqrt(n). layer: number
-    of the layer, 0 the lowest. known: radii by epsilon. grouped: clusters by their number.
+    of the layer, 0 the lowest. search: how radii are searched. known, grouped: caches, empty at
+    first, of radii by epsilon and of clusters by their number.
     """
 
     clients: Sequence[HiddenUnits]
@@ -133,14 +134,13 @@ class LayerSpaces:
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
     def radii(self, epsilon: float) -> list[softmax.Radius]:
-        """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
+        """Return the radii of balls, client by client, in which outputs change by <= `epsilon`."""
         if epsilon not in self.known:
             clients = range(len(self.clients))
             self.known[epsilon] = [radius for j in clients for radius in self._searched(j, epsilon)]
         return self.known[epsilon]
 
     def _searched(self, client: int, epsilon: float) -> list[softmax.Radius]:
-        """Search the radius of the ball of each unit of `client`: GEMS, eq. (3)."""
         layer, points = self.clients[client], self.search.points
         examples = len(layer.inputs)
         most = epsilon * (examples if self.deviation == "outside" else examples**0.5)
@@ -227,7 +227,7 @@ class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging: `tensors` (1, *shape) by name.
 
     inputs: each client's outputs of the top hidden layer on validation examples, (n, A). heads:
-    each client's output layer, (A + 1, K), biases last. sent: number and bytes of messages.
+    each client's output layer, (A + 1, K), biases last. diagnostics: metrics. sent: all messages.
     """
 
     tensors: dict[str, np.ndarray]
@@ -292,12 +292,10 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax.Floats]:
-    """Return each client's lowest layer in `tensors` (J, *shape), as a matrix (D + 1, K)."""
+    """Return each client's lowest layer in `tensors` (J, *shape), (D + 1, K) with biases last."""
     if "bias0" not in tensors:
-        raise FedreproError(
-            "GEMS merges units with their biases, and these networks have no biases: train them "
-            "with bias: true, or take weight_matching, ot_fusion or c2m3"
-        )
+        said = "GEMS merges units with their biases, and these networks have no biases: train them"
+        raise FedreproError(f"{said} with bias: true, or take weight_matching, ot_fusion or c2m3")
     pairs = zip(tensors["weight0"], tensors["bias0"], strict=True)
     return [np.vstack(pair).astype(np.float32) for pair in pairs]
 

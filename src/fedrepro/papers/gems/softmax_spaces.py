@@ -59,7 +59,7 @@ class Bisection(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """A space's radius; empty: even its centre is not good enough; capped: all tested radii are."""
+    """A radius; empty: the centre is not good enough; capped: all tested radii are good enough."""
 
     value: float
     empty: bool = False
@@ -67,7 +67,7 @@ class Radius(NamedTuple):
 
 
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
-    """Find by bisection the largest tested radius that is good enough: GEMS, Algorithm 2."""
+    """Find by bisection up to search.r_max the largest R with good_enough(R): GEMS, Algorithm 2."""
     low, high = 0.0, search.r_max
     while high - low > search.delta:
         middle = (low + high) / 2
@@ -86,7 +86,7 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """Least and most move with which a model predicts n examples right, in p directions: (n, p)."""
+    """Distances between which a model, moved in p directions, predicts n examples right: (n, p)."""
 
     least: Floats
     most: Floats
@@ -235,8 +235,9 @@ class Intersecting:
 class GoodEnough:
     """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
 
-    rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
-    radii: "drawn", tested on random models, or "proven". known: radii by client and accuracy.
+    A model's `shape` says which. rngs: the clients' random keys. search: how radii are searched.
+    draws: "shared" directions for every radius, or "fresh" ones. radii: "drawn", tested on random
+    models, or "proven" by margins of logits. known: a cache, empty at first, by client, accuracy.
     """
 
     models: Sequence[Softmax]

@@ -69,7 +69,7 @@ TWO_NODES_A = ON_GRAPHS["a"]
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Return `method` at nodes 1 and 2, before and after averaging; `of` begins the four labels."""
+    """Return `method` measured at nodes 1 and 2, before, after averaging; `of` begins labels."""
     return [
         component(method, f"{of}node {node}{end}", node=node, belief=belief, **parameters)
         for belief, end in (("before", ""), ("after", ", after"))
@@ -243,7 +243,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return scenarios for `of`, {graph: {nodes: (rounds, evaluation interval)}}, with `others`."""
+    """Return scenarios for `of`, {graph: {nodes: (rounds, rounds between evaluations)}}."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{shape.replace('_', ' ')}, {nodes} nodes",

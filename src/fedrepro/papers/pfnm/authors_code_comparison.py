@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.methods.matching.network_arrays_and_tracing import class_shares, networks_of
-from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
+from fedrepro.methods.matching.pfnm_sequential_matching import Rule, Variances, match_networks
 
 TOLERANCE = 1e-12
 Pair = tuple[np.ndarray, np.ndarray]  # our output and the authors'

@@ -1,7 +1,7 @@
 """Checks that claims of PFNM alone need: on sizes, effects of parameters, and correlations.
 
-Columns of results are parameters that a figure sweeps, such as clients. Means are over trials, and
-a spread is the largest difference between them.
+A check's number must keep bounds (`Form`). Columns are parameters that a figure sweeps, such as
+clients. Means are over trials; the spread over a column is the largest difference of its means.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ class Smallest(Form):
         yield from super().missing(exhibit, numbers)
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
+        accuracies = self.model_copy(update={"metric": "accuracy", "split": "train"})
+        yield from accuracies.missing_of(self.of, exhibit, numbers[exhibit])
 
 
 class Effect(Form):
-    """A check of a claim: the spread of means over column `over`, less the largest over `than`."""
+    """A check: the spread of means over column `over`, less the largest over a column in `than`."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]

@@ -15,10 +15,10 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching import sequential_matching
+from fedrepro.methods.matching import pfnm_sequential_matching as sequential_matching
 from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
 from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array, Atoms, Ints, MatchedLayer, Past
-from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match
+from fedrepro.methods.matching.pfnm_sequential_matching import Matching, Rule, Variances, match
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
@@ -47,7 +47,7 @@ class Posterior:
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """Return the posterior before data: the prior by `variances`, no units, sizes as `networks`."""
+    """Return the posterior before data: no units, prior by `variances`, depth as in `networks`."""
     precision = np.full(len(networks[0][-1]), 1.0 / variances.sigma02)
     layers = []
     for towards in [0] * (hidden_layers(networks[0]) - 1) + [len(precision)]:  # classes
@@ -67,7 +67,7 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[Matching, ...]]:
-    """Match the clients' networks of a new step to earlier global units (atoms), and each other.
+    """Match clients' networks of a new step to global units (atoms) of `before`, and each other.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
     K) are clients' shares of each class, `rule` how units are assigned, `orders` the clients' order

@@ -1,8 +1,8 @@
 """The tables, the figure and the two ablations of the paper, and further experiments.
 
 The paper gives ten clients, batches of 64 and three trials; findings.md gives the reason for every
-other number. C is the share of clients that take part in a round. `Entry`, `ExhibitData` and
-`Cases` (scenarios by name) are dicts with keys of the configuration.
+other number. C is the share of clients that take part in a round. `Entry` (a method's), `Cases`
+(scenarios by name) and `ExhibitData` (a table, or changes to one) have keys of the configuration.
 """
 
 from __future__ import annotations
@@ -46,20 +46,23 @@ def server_holds(examples: int, cases: Cases) -> ExhibitData:
 
 
 def schedules(steps: int) -> list[Entry]:
-    """Return SGD steps of iid clients in the first round and the last: constant, or falling."""
+    """Return two choices of local SGD steps: `steps` always, or falling from 3/2 to 1/2 of it."""
     falling = {"steps": 3 * steps // 2, "last_steps": steps // 2}
     return [{"steps": steps, "last_steps": steps}, falling]
 
 
 def small_rows(steps: int, one_class: Cases, *fixed: Entry) -> ExhibitData:
-    """Return changes for small runs: `schedules` of methods `fixed`, less data at the server."""
+    """Return changes to a table for small runs: fewer steps, 100 validation examples at the server.
+
+    Methods `fixed` try `schedules` of `steps` if iid; in scenarios `one_class` the server has 100.
+    """
     iid = cells(schedules(steps), *fixed) if fixed else {}
     methods = {name: {"methods": of["methods"]} for name, of in iid.items() if "methods" in of}
     return {"cases": methods | server_holds(100, one_class)["cases"]}
 
 
 def small_pictures(one_class: Cases, *fixed: Entry) -> dict[str, ExhibitData]:
-    """Return {"quick": keys, "tiny": keys}, small runs; arguments are as those of `small_rows`."""
+    """Return {"quick": changes, "tiny": changes}, small runs; arguments as of `small_rows`."""
 
     def version(width: int, hidden: int, **work: int) -> ExhibitData:
         model = {"channels": [width, 2 * width], "hidden": [hidden]}

@@ -72,10 +72,8 @@ def build(reports: Reports, folder: Path, out: Path) -> int:
 def _require_own(out: Path) -> None:
     other = out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file()
     if other or out.is_symlink() or out.is_file():
-        raise FedreproError(
-            f"{out} is a file, a link, or a folder of other files than a site's, which would be "
-            "lost; name a folder that is not there yet"
-        )
+        said = f"{out} is a file, a link, or a folder of other files than a site's,"
+        raise FedreproError(f"{said} which would be lost; name a folder that is not there yet")
 
 
 def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:

@@ -176,7 +176,7 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Return [(title, [(section or "", figures and tables)])]: the paper's own, then added ones."""
+    """Return [(title, [(section of the paper or "", its figures and tables)])], added ones last."""
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):

@@ -1,4 +1,8 @@
-"""Read figures, tables, printed values and claims from a folder of results, for the website."""
+"""Read figures, tables, printed values and claims from a folder of results, for the website.
+
+A claim is a sentence of a paper on its results; a check compares one number of ours with a bound.
+Clients have "one start" if they trained from equal initial weights, else "different starts".
+"""
 
 from __future__ import annotations
 
@@ -98,7 +102,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return {method: server's seconds} for clients with `starts`, such as "one start"."""
+        """Return {method: server's mean seconds} for clients with `starts`, such as "one start"."""
         rows = self.times.query("metric == 'server_seconds' and starts == @starts")
         return dict(zip(rows["method"], rows["mean"], strict=True))
 

@@ -1,8 +1,9 @@
 """Prepare verdicts (words, signs, colours, counts, numbers) and leaderboards for web pages.
 
 A verdict says how our results compare with a paper's printed value or claim, as "reproduced". Rows
-are of a printed.csv or claims.csv, {column: text}. The colours of Okabe and Ito are distinct for
-people with any colour vision; the sign needs none.
+are of a printed.csv or claims.csv, {column: text}. On a leaderboard one test does not separate the
+first group of methods from the best one. Clients have "one start" if they trained from equal
+initial weights, else "different starts". Colours (of Okabe and Ito) suit any colour vision.
 """
 
 from __future__ import annotations
@@ -231,10 +232,11 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} if its methods have no groups.
 
-    line: the method to beat, such as "best client"; at: its score over all data sets. picture: rows
-    of ranked methods over all data sets. above: [(data set, methods shown to be better than
-    `line`)]. leaders: per class of methods (class, data set, labels of the best group, its highest
-    score, score of `line`), on the first data set where that group leaves out a method, if any.
+    paper, data: name, and data sets. line: the method to beat, such as "best client"; at: its score
+    over all data sets. picture: rows of ranked methods over all data sets. above: [(data set,
+    methods shown to be better than `line`)]. leaders: per class of methods (class, data set, labels
+    of the first group, its highest score, score of `line`). The data set is the first where that
+    group leaves out a method, else the first.
     """
     line, table = shown.about["board"]["line"], shown.table
     table = table[table["starts"] == table["starts"].iloc[0]]
@@ -277,7 +279,7 @@ def made_from(about: Mapping[str, Any]) -> str:
 def notes_on(rows: Any) -> str:
     """Write what is resampled (trials, scenarios) for the intervals of leaderboard `rows`.
 
-    Other tests, such as Wilcoxon's, are named if their best groups differ from the leaderboard's.
+    Other tests, such as Wilcoxon's, are named if their first groups differ from the leaderboard's.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]

@@ -28,7 +28,7 @@ from fedrepro.stages.aggregate import SettingResult, SharedPreparation, numbers_
 from fedrepro.stages.job_log_results_gpu_lock import log
 from fedrepro.stages.user_models import model_and_data_files
 from fedrepro.stages.user_models.model_and_data_files import ModelContext, ModelFiles, read_context
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 
 # a method's numbers in the table, in the order of columns
 NUMBERS = ["accuracy", "accuracy_worst", "bytes_up", "bytes_down", "rounds", "passes"]
@@ -76,7 +76,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method's `setting` to clients' models, held by `costly`; return models and cost.
+    """Apply a method with values `setting` to clients' models in `costly`; return models and cost.
 
     FedreproError is raised if it makes no model of these clients, or weights are not finite.
     """

@@ -35,7 +35,7 @@ from fedrepro.training.engine import train
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import weights_of
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
@@ -150,7 +150,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require a docstring, test metrics, and the defaults within any grid; `problem` is unused."""
+    """Require a docstring, evaluation on test examples, defaults in any grid; ignore `problem`."""
     _require(bool(item.doc), "its docstring has no first line, which is what people read")
     on = "test" in item.meta["evaluate"]
     _require(on, "it is not measured on test examples: put test in `evaluate`")
@@ -226,7 +226,6 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
 
 def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
-    """Require finite float32 networks of all nodes, before and after averaging with neighbours."""
     shapes = {key: (clients.count, *shape) for key, shape in clients.network.shapes.items()}
     _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {BELIEFS}")
     for tensors in beliefs.values():
@@ -302,11 +301,7 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
 
 
 def _digits(item: Component, named: str) -> SmallProblem:
-    """Make a small federation, on images of digits, to try the method `item` on.
-
-    It has five clients with unlike classes, or one if the method sets the partition. They have the
-    network `named`, or the first of MODELS that suits, and train it by adam for 10 epochs.
-    """
+    """Make a federation of five clients on digits, or of one if the method sets the partition."""
     fitting = [parse_token("model", word) for word in ([named] if named else MODELS)]
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:

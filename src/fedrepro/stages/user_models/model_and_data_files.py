@@ -26,7 +26,7 @@ from fedrepro.stages.aggregate import recalibrates
 from fedrepro.stages.trial_data import AT_CLIENTS, declared_part
 from fedrepro.training.federation.client_queries_and_costs import CostCounter
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.stored_and_generated_examples import Examples, tensor_of
+from fedrepro.training.training_examples import Examples, tensor_of
 from fedrepro.training.training_settings_and_procedures import settings_of
 
 SUFFIXES = (".pt", ".pth", ".safetensors")  # of state dicts
@@ -97,10 +97,8 @@ def read_examples(path: Path, shape: Shape, classes: int, labelled: bool = True)
     numbers = [int(name) if WHOLE.fullmatch(name) else -1 for name in data.classes]
     for name, number in zip(data.classes, numbers, strict=True):
         if not 0 <= number < classes:
-            raise FedreproError(
-                f"{path} has the class {shown(name)}: number classes as the networks' outputs are, "
-                f"from 0 to {classes - 1}"
-            )
+            said = f"{path} has the class {shown(name)}: number classes as the networks' outputs"
+            raise FedreproError(f"{said} are, from 0 to {classes - 1}")
     inputs = data.x.reshape(len(data.x), -1).astype(np.float32)
     return Examples(tensor_of(inputs), tensor_of(np.array(numbers, np.int64)[data.y]))
 
@@ -207,9 +205,10 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    model: architectures, with commas between. shape: of an input, such as "3,32,32". data: clients'
-    examples. validation: examples that all clients have. evaluate: examples to measure on. start:
-    the weights that all clients started from. training: an optimiser, such as "adam".
+    model: architectures, with commas between. shape: of an input, such as "3,32,32". labels: a csv
+    of label counts. data: clients' examples. validation: examples that all clients have. public:
+    examples whose inputs the server has. evaluate: examples to measure on. start: the weights that
+    all clients started from. training: an optimiser, such as "adam".
     """
 
     models: Sequence[Path]

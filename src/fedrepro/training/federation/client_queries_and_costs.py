@@ -17,7 +17,7 @@ from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ def gradients_at(
 def evaluated(
     network: Network, examples: Examples, rows: Sequence[np.ndarray], candidates: Arrays
 ) -> Evaluated:
-    """Measure accuracy and loss of m models (m, *shape) on each client's examples `rows[j]`."""
+    """Measure m models `candidates` (m, *shape) on each client j's rows[j] of `examples`."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -111,17 +111,17 @@ def evaluated(
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """Return messages and bytes for `up` models to the server and `down` models to clients."""
+    """Return messages and bytes of `up` models to the server and `down` to clients, in all."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 
 
 @dataclass(frozen=True)
 class ClientCost:
-    """Costs of clients' work: messages and bytes, seconds of computation.
+    """Costs of all clients' work together: messages and bytes, seconds of this machine's time.
 
-    exchanges: round trips in which the server sent weights and clients sent back statistics at
-    these. passes: how often clients read all their training examples to compute statistics.
+    exchanges: times that weights went to clients and statistics at these came back. passes: rows
+    read for statistics / rows of the clients asked, summed over requests; 1 if each reads all once.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -168,7 +168,7 @@ class CostCounter:
     def asked(
         self, answers: Sequence[Reply], passes: float, weights: Arrays | None, everyone: bool = True
     ) -> None:
-        """Add the costs of `answers`, statistics at `weights` that took `passes` over the data.
+        """Add the costs of clients' `answers`, statistics at `weights`; `passes`: see `ClientCost`.
 
         `weights`, (1, *shape) or one per client, count as sent unless all clients hold them; None
         stands for clients' own models. If `everyone` answered, all now hold the shared weights.

@@ -27,7 +27,7 @@ from fedrepro.training.flat_models_and_optimiser_steps import Layout
 from fedrepro.training.loss_terms import Terms, with_prior
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import mixed
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import Settings
 
 Part = Literal["train", "validation"]
@@ -293,7 +293,7 @@ class Clients:
         return answers
 
     def models(self, up: int, down: int) -> Traffic:
-        """Return messages and bytes for `up` models to the server and `down` models to clients."""
+        """Return messages and bytes of `up` models to the server and `down` to clients, in all."""
         return queries.models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
@@ -336,7 +336,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights by keys `places`, equal if settings.shared_init: float32 (n, *shape)."""
+    """Draw initial weights float32 (n, *shape) by n keys `places`; equal if `shared_init`."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     how = settings.weight_sd, settings.bias, settings.init
@@ -376,7 +376,7 @@ class GraphNodes(Clients):
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return messages and bytes if each edge carries `numbers` floats, by default one model."""
+        """Return messages and bytes if directed edges carry `numbers` floats each, or one model."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 

@@ -24,7 +24,7 @@ from fedrepro.networks.compiled_layout_and_buffers import Array, CompiledBody, p
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
 from fedrepro.networks.network import Network
 from fedrepro.networks.user_torch_modules import ModuleNetwork
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ class BodyMoments(CompiledBody):
     """
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum a aᵀ (D, D) over examples, mean over positions, by number of each layer `wanted`."""
+        """Sum a aᵀ over examples, mean over positions: {index of `wanted` convolution: (D, D)}."""
         from fedrepro.networks.compiled_convolutions import add_moments  # which loads Numba
 
         found = {}

@@ -12,7 +12,7 @@ from fedrepro.core.checksummed_files import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.networks.user_torch_modules import ModuleNetwork
-from fedrepro.training.stored_and_generated_examples import Arrays, Examples
+from fedrepro.training.training_examples import Arrays, Examples
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ TOGETHER = 500  # examples whose mean and variance a layer normalises by
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
-    """Average J clients' buffers in `tensors` by `share` (J,); counters by maximum: (1, *shape)."""
+    """Average buffers of J models `tensors` by `share` (J,), counters by maximum: (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:

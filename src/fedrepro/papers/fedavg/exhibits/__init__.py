@@ -32,7 +32,7 @@ NON_IID_E1 = [with_changes(E1_B50, rounds=900), with_changes(E1_B10, rounds=525)
 
 
 def at_rate(fedsgd: Entry, lr: float = 0.215) -> Entry:
-    """Return `fedsgd` at one learning rate, by default 0.215, the highest of table 2's three."""
+    """Return `fedsgd` run to the end at one rate, by default the highest of t1.THREE_RATES."""
     return with_changes(t1.to_the_end(fedsgd)[0], training=t1.minibatches(None, [lr]))
 
 

@@ -84,7 +84,7 @@ def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parame
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` that run to the end at each of THREE_RATES; then one rate is selected."""
+    """Return `methods` run to the end at THREE_RATES; late validation accuracy selects a rate."""
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
@@ -201,7 +201,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def to_99(rounds: Rounds) -> Entry:
-    """Return FedAvg of 5 epochs to 99 % accuracy; `rounds` is {share of clients: most rounds}."""
+    """Return FedAvg to 99 %, 5 epochs, at THREE_RATES; `rounds` is {share C: most rounds}."""
     return to_the_end(by_fraction(0.99, rounds, epochs=5))[0]
 
 

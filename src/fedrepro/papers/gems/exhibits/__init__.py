@@ -26,14 +26,14 @@ BY_IMAGES = exhibit(
 
 
 def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
-    """Return `gems`, average and local models, with `end` after each label and keys `changes`."""
+    """Return `gems`, average and local models with keys `changes` (as tune), `end` after labels."""
     return [with_changes(one, one["label"] + end, **changes) for one in (gems, t.AVERAGED, t.LOCAL)]
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
     """Return `gems`, average and clients' models, tuned on public images in `layers`, and controls.
 
-    The controls, clients' and new networks, are tuned in all layers at step size 0.001, not 0.01.
+    The step size is 0.01; controls, clients' and new networks, have 0.001, and layers "all".
     """
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
@@ -199,7 +199,10 @@ BY_EXAMPLES = exhibit(
 
 
 def both_rates(layers: str = "all", **changes: Any) -> Entry:
-    """Return keys for fine-tuning `layers` (all or last) at two learning rates, plus `changes`."""
+    """Return a method's keys to fine-tune `layers` (all or last) at rates 0.01 and 0.001.
+
+    By the key `show` a table has a column for each rate; `changes` are more keys of fine-tuning.
+    """
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return {"tune": tune, "show": ["lr"]}
 

@@ -32,7 +32,7 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str = "", layers: str = "all") -> Entry:
-    """Return `method` fine-tuned on 1,000 public images, in "all" `layers` or only the "last"."""
+    """Return `method`, tuned on 1,000 public images in "all" or "last" `layers`, as `label`."""
     tune = {"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
     return with_changes(method, label or f"{method['label']} tuned", tune=tune)
 

@@ -65,8 +65,8 @@ def softmax_spaces(
 
     A space is a ball or ellipsoid (`space`) of models with enough accuracy at a client. The result
     has models, validation examples and, for ellipsoids, relative radii. These come from Fisher
-    information on `fisher_examples` examples, and are at least `c_min` of the largest. A radius is
-    searched when a setting first asks for its accuracy, and then kept. The search goes up to
+    information on `fisher_examples` examples, and are at least `c_min` times the largest. A radius
+    is searched when a setting first asks for its accuracy, and then kept. The search goes up to
     `r_max`, to within `delta`, with `points` random models at each radius. `draws` says whether
     their directions are "shared" by all radii, or "fresh". `radii` says whether radii are "drawn"
     in this way, or "proven".
@@ -135,8 +135,8 @@ def gems_convex(
 ) -> GlobalModel:
     """Find a model in all spaces {w: |c_k - w| <= r_k} of models with accuracy epsilon at client k.
 
-    Spaces are searched on the clients' validation examples. If they have no common point, the last
-    point of the gradient descent is returned, and the metric `common_point` is 0. Source: GEMS,
+    Spaces (`prepared`) are searched on clients' validation examples. If they have no common point,
+    the one by `point` is returned nevertheless, and the metric `common_point` is 0. Source: GEMS,
     Algorithms 1 and 2, equations (1), (2), (4) and (5).
     """
     accuracies = [epsilon] * clients.clients
@@ -167,8 +167,7 @@ def unit_spaces(
     A ball has the units whose outputs differ little. Balls do not depend on the later merging, so
     all parameter settings of `gems_neural` share them. A radius is searched up to `r_max`, to
     within `delta`, with `points` random units at each radius. `draws` says whether their directions
-    are "shared" by all radii, or "fresh". `deviation` says whether 1/d in equation (3) is "outside"
-    the root.
+    are "shared" by all radii, or "fresh"; `deviation` whether 1/d in (3) is "outside" the root.
     """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
@@ -243,9 +242,9 @@ def gems_neural(
 ) -> GlobalModel:
     """Merge clients' hidden units whose balls of similar outputs share a point; keep all others.
 
-    Layers are merged one by one from the lowest; after each, clients train the layers above again.
-    Output layers are combined as softmax models, by a point searched in all good-enough spaces.
-    Source: GEMS, section 3.2, equation (3).
+    Layers are merged one by one from the lowest (`prepared`); after each, clients train the layers
+    above again. Output layers are combined as softmax models, by a point searched in all
+    good-enough spaces. Source: GEMS, section 3.2, equation (3).
     """
     assert info.clients is not None
     own, search = info.clients, softmax.Intersecting("ball", point, as_published, delta)

@@ -1,6 +1,6 @@
 """Fine-tuning of models on a public sample: the key `tune` of a method in a figure or table.
 
-In file names it is written as `tune+examples~100@1000+repetitions~5`, here with two sample sizes.
+In file names it is written as `tune+examples~100@1000+repetitions~5`, here for 100 and for 1000.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.minibatches_and_augmentation import Task
-from fedrepro.training.stored_and_generated_examples import Examples
+from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import Settings
 
 
@@ -53,9 +53,9 @@ def finetuned(
 ) -> GlobalModel:
     """Train a global model further on the labelled public sample, each of its networks by itself.
 
-    `settings` are those of local training, with a new optimiser state and other epochs, learning
-    rate and patience. `shape` is that of one input. `rng` depends on trial and repetition alone, so
-    order of examples and dropout are equal for all models. Source: GEMS, section 3.3.
+    `settings` are those of local training, with a new optimiser and other epochs, learning rate and
+    patience. `shape` is of one input, `classes` counts outputs. `rng` depends on trial and
+    repetition alone, so models get equal dropout and orders of examples. Source: GEMS, section 3.3.
     """
     import torch
 

@@ -105,7 +105,7 @@ class Confusion(Figured):
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]]) -> dict[str, float]:
     """Turn counts of predictions into shares of each class's examples, by `6 as 0` or `6 right`.
 
-    `counts` are (K, K) by class and predicted class; `groups` names classes also counted together.
+    `counts` are (K, K) by class and predicted class; a group of `groups` counts as a class too.
     """
     sets = {**{str(label): [label] for label in range(len(counts))}, **groups}
     by_split: dict[str, float] = {}

@@ -117,7 +117,7 @@ class VariationalConsensus:
     mix = staticmethod(consensus)
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: all nodes have the belief of one network."""
+        """Return the first state: "before", nodes' equal beliefs; "memory", optimisers' state."""
         from fedrepro.training.federation.clients import initial_weights
 
         if peers.network.kind != "variational":

@@ -52,7 +52,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """Return PFNM and rivals; if size can be set, each of `units` per hidden layer is tried."""
+    """Return PFNM and rivals; each whose size can be set has every size in `units` per layer."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

@@ -27,7 +27,7 @@ def clients(*numbers: int) -> dict[str, list[Any]]:
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return {parameter: values} to sweep: hidden `layers`, of 50 units each; `number` clients."""
+    """Return keys of a sweep over numbers of hidden `layers` of 50 units, with `number` clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -168,7 +168,7 @@ OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units, and their share of clients' units, by parameter `key`."""
+    """Return keys to draw hidden units, in number and as a share of the clients', against `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -197,7 +197,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return one-shot methods, and downpour SGD of a minibatch a round by keys such as `rounds`."""
+    """Return one-shot methods, and downpour SGD of a minibatch a round with more keys `rounds`."""
     by_minibatch = with_changes(D_SGD, **rounds, minibatches=1, paired_with="U-Ens")
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),

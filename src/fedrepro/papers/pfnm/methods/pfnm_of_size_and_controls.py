@@ -19,7 +19,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.methods import pfnm_and_concatenation as merged
 from fedrepro.methods._merging import Units, has_enough_units, target_widths
 from fedrepro.methods.matching import network_arrays_and_tracing as arrays
-from fedrepro.methods.matching.sequential_matching import Variances, alone, output_bias
+from fedrepro.methods.matching.pfnm_sequential_matching import Variances, alone, output_bias
 from fedrepro.methods.matching.unit_fusion_and_clustering import merge_similar_units
 from fedrepro.networks.network import widths
 
@@ -73,9 +73,9 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find a network of `size` hidden units at the smallest sigma2 found, or None if none is.
+    """Find PFNM's network of `size` hidden units at the smallest sigma2 found; None without any.
 
-    at(sigma2, order) returns PFNM's number of hidden units and network; `order` is of the clients.
+    at(sigma2, order) returns (units, network); `order` = 0, 1, … numbers random orders of clients.
     """
     low, high = _ends(at, size)
     if high > MOST:

@@ -21,7 +21,7 @@ from fedrepro.methods import pfnm_and_concatenation as pfnm
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.methods.matching import network_arrays_and_tracing as arrays
 from fedrepro.methods.matching.pfnm_atoms_and_rewards import Atoms, Past
-from fedrepro.methods.matching.sequential_matching import Rule, Variances
+from fedrepro.methods.matching.pfnm_sequential_matching import Rule, Variances
 from fedrepro.networks.network import widths
 from fedrepro.papers.pfnm import streaming_posterior_and_client_starts as streaming
 
@@ -47,9 +47,9 @@ class PfnmStreaming:
     """PFNM on a stream of data: at each step clients train on new data and their units are matched.
 
     A step is a round. Clients' hidden units are matched to atoms: the units of the global network
-    so far. Clients start the first step from initial weights. They start a later step from atoms,
-    drawn by how often their units joined them, from new units, and noise. Source: PFNM, supplement,
-    equations (10) and (11).
+    so far. Clients start the first step from initial weights. They download the start of a later
+    step: atoms, drawn by how often their units joined them, new units, and noise. Source: PFNM,
+    supplement, equations (10) and (11). `clients` train when asked; `info` is not used.
     """
 
     steps: Steps = 15
@@ -103,11 +103,7 @@ class PfnmStreaming:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run one step: train clients on the data that arrived, match their units to the atoms.
-
-        Atoms are the global units so far. Every client uploads its weights, and downloads the
-        weights from which it starts the next step.
-        """
+        """Run one step: train clients on the data that arrived, match their units to the atoms."""
         before = _posterior(state)
         arrived = streaming.arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs

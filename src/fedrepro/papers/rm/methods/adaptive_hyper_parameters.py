@@ -109,9 +109,8 @@ class DiscreteGaussian:
     def score(self, point: int) -> np.ndarray:
         """Compute the gradient of log P(grid point `point`) along mean, then s: float64 (2 D,).
 
-        With h the coordinates of the grid point it is A (h - E[h']), then ½ exp(s_d)
-        (E[(h'_d - mean_d)²] - (h_d - mean_d)²). E[h'] is over the grid; it differs from `mean`,
-        since the grid is finite.
+        For coordinates h of the point: A (h - E[h']), then ½ exp(s_d) (E[(h'_d - mean_d)²] -
+        (h_d - mean_d)²). E[h'] is over the grid; as that is finite, it differs from `mean`.
         """
         share, precision = np.exp(self.log_probabilities), np.exp(self.log_precision)
         gaps = self.points - self.mean
@@ -124,8 +123,7 @@ def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Compute the direction sum_τ (r_τ - mean r) score_τ of a step along rewards, (K,).
 
     `rewards` r are (m,), of the last m rounds. `scores` (m, K) are the gradients of log P of each
-    round's drawn hyper-parameters, along K parameters of the distribution P. Source: RM, eq. (7),
-    algorithm 1, line 18.
+    round's drawn hyper-parameters, along K parameters of the distribution P. Source: RM, eq. (7).
     """
     return np.asarray((rewards - rewards.mean()) @ scores)
 
@@ -160,7 +158,7 @@ class Search:
         return np.array(list(itertools.product(*(axis.places for axis in self.axes))))
 
     def start(self) -> dict[str, Any]:
-        """Return the search's state before round 1: the grid's centre as mean, no rewards."""
+        """Return the state before round 1: mean 0, log_precision, rewards and scores (none yet)."""
         count = len(self.axes)
         return {
             "mean": np.zeros(count),
@@ -179,7 +177,7 @@ class Search:
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 
     def mean(self, state: dict[str, Any]) -> list[float]:
-        """Return the mean of the distribution in `state`, as one value per hyper-parameter."""
+        """Return the mean in `state` as the hyper-parameters' values, interpolated on the grid."""
         return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
@@ -255,7 +253,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
         self.search = Search(axes, self.meta_lr, self.window, self.precision)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return loss terms that clients add to cross-entropy: one on predictions' entropy."""
+        """Return loss terms that clients add to cross-entropy: `Entropy`, [] if `entropy` is 0."""
         return fedavg.entropy(self.entropy, self.least_entropy)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
@@ -315,7 +313,7 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     import torch
 
     from fedrepro.training.federation.client_queries_and_costs import evaluated
-    from fedrepro.training.stored_and_generated_examples import Examples
+    from fedrepro.training.training_examples import Examples
 
     assert info.validation_inputs is not None
     assert info.validation_labels is not None

@@ -236,7 +236,7 @@ class MatchingRounds(fedavg.Averaging):
         return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: global weights, and no clients' maps of activations."""
+        """Return the state before round 1: global weights, and "private": {} for clients' maps."""
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 

@@ -39,8 +39,8 @@ class Rule:
     """Parameters by which a client's unit joins an atom (a common unit) or becomes a new one.
 
     gamma0: mass of the Beta process; more makes new atoms likelier. popularity: factor on log(m /
-    (J - m)), the reward for an atom that m other clients share, m at most count_cap. width_cap:
-    number of atoms beyond which a client may add only one at a time.
+    (J - m)), the reward for an atom that m other clients share, m at most count_cap, if any.
+    width_cap: number of atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -54,7 +54,7 @@ class Matching:
     """A matching of one layer's hidden units, of J clients, to atoms (units common to clients).
 
     assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), the
-    number of units that share each atom, over all steps so far if data arrive in a stream.
+    units that share each atom, over all steps so far if data arrive in a stream. atoms: posteriors.
     """
 
     assignments: tuple[Ints, ...]
@@ -254,7 +254,7 @@ def match_down(
     matched(layer, units) returns the matching of one layer, 0 being the lowest, by biases, outgoing
     weights, and in the lowest layer incoming ones. A weight to class k has precision shares[:, k] /
     sigma2 (of `variances`); `shares` (J, K) are clients' shares of classes. Below, outgoing weights
-    lead to matched atoms; those to atoms that a client lacks are 0 at full precision, which draws
+    lead to atoms above; those to atoms that a client lacks are 0 at full precision, which draws
     averages to 0, as in the authors' code. Source: PFNM, 3.2; supplement, alg. 1.
     """
     matchings: list[Matching] = []
@@ -280,7 +280,7 @@ def match_down(
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build a network of posterior means of `atoms`, by layer, lowest first, with output `bias`."""
+    """Build a network on D `inputs`: means of `atoms` (lowest layer first) and output `bias`."""
     # posterior means: in the lowest layer of incoming weights first; of biases; of weights to atoms
     means = [units.natural / units.precision[:, None] for units in atoms]
     blocks: list[Array] = [means[0][:, :inputs].T]

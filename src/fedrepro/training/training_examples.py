@@ -84,7 +84,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the data of clients that own `rows`; return it, and each client's rows in it."""
+        """Generate the data of clients that own `rows`; return it, and numbers of `rows` in it."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.train.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)

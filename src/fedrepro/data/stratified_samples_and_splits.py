@@ -50,11 +50,12 @@ def split_as_published(
     validation: int,
     train: int | None,
 ) -> Arrays:
-    """Return images (N, *shape) of pixels 0 to 255, and labels, in the publisher's test split.
+    """Return a data set of images: the published test part, and the training part split in two.
 
-    `parts` are x and y for training, x and y for testing. Of the training part, `validation` rows
-    are drawn for validation, and `train` others for training (None: all others). Rows are drawn by
-    class with a fixed seed for data set `name`; validation rows do not depend on `train`.
+    `parts` are images (N, *shape) of pixels 0 to 255 and labels for training, then for testing. Of
+    the first, `validation` rows are drawn for validation, and `train` others for training (None:
+    all). Rows are drawn by class with a fixed seed for data set `name`; validation rows do not
+    depend on `train`. Raises FedreproError if a class would have no training example.
     """
     x, labels, test_x, test_y = parts
     kinds = np.unique(labels).size
