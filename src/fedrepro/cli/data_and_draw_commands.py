@@ -64,7 +64,7 @@ def fetch_data(
             place = RESOURCES / spec.name / file
             data.download(spec.name, file, config.mirror_folder(), place)
         out = Path(dataset_folder(scale or config.scale, spec))
-        if data.is_prepared(spec, out):
+        if data.is_prepared(spec, out, RESOURCES / spec.name):
             say(f"{spec.token}: ready in {out}")
             continue
         with console.status(f"preparing {spec.token}"):
@@ -138,7 +138,7 @@ def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> Pa
         raise FedreproError(f"'{dataset.token}' makes clients when they train: none can be drawn")
     with temporary_folder() as folder:
         earlier = (Path(dataset_folder(scale, dataset)) for scale in ("quick", "paper", "tiny"))
-        place = next((one for one in earlier if data.is_prepared(dataset, one)), folder)
+        place = next((one for one in earlier if data.is_prepared(dataset, one, raw)), folder)
         if place == folder:
             for path in (at for name in raw_files(dataset) if not (at := raw / name).exists()):
                 said = f"data set '{dataset.name}' is not here: {path} is missing"

@@ -85,11 +85,12 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         raise unknown("stage", job.stage, COMPUTING, str(path))
     end, words = time.monotonic() + options.seconds, [f"--threads={options.threads}"]
     command = [sys.executable, "-P", "-m", "fedrepro", "job", *words, f"--device={options.device}"]
-    left = {}
+    left: dict[str, Any] = {}
     for job in jobs:
         note = Path(job.out, WRITTEN)  # says whether this very job is done
         there = note.exists() and Path(job.result).exists()
-        if not there or note.read_text(encoding="utf-8") != _note(job):
+        stale = not there or note.read_text(encoding="utf-8") != _note(job)
+        if stale or left.keys() & {*job.before}:
             left[job.out] = job
 
     def one(job: Any) -> None:

@@ -61,10 +61,8 @@ def _said(error: BaseException, arguments: Sequence[str]) -> int:
         import traceback
 
         traceback.print_exc()
-    fault = (
-        f"this is a fault of the program ({arose(error)}): `{DEBUG}` behind the same command shows "
-        "where it arose; please report it with that"
-    )
+    said = f"this is a fault of the program ({arose(error)}): `{DEBUG}` behind the same command"
+    fault = f"{said} shows where it arose; please report it with that"
     print(f"fedrepro: {sentence or fault}", file=sys.stderr)
     return MENDABLE if sentence else FAULT
 

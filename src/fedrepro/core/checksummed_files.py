@@ -106,8 +106,8 @@ def names_checksum(path: Name) -> bool:
 def place_of(path: Name) -> str:
     """Return the end of `path` from a pipeline stage's folder on, as train/x; "" if it has none."""
     parts = Path(path).parts
-    first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
-    return "/".join(parts[first:])
+    at = max((i for i, part in enumerate(parts[:-1]) if part in TREES), default=len(parts))
+    return "/".join(parts[at:])
 
 
 def require_place(path: Name, written: str) -> None:

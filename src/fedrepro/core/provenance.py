@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -74,7 +75,11 @@ def same_bytes(about: Mapping[str, Any]) -> str:
             return f"on {made['device']}"
         if made.get("arithmetic") != kernel_pinning.PORTABLE:
             return "libraries not pinned"
-    for kind, resolved in about["components"].items():
+    made_of = about["components"]
+    if "feature" not in made_of:  # an old json, of the features' first versions
+        found = re.findall(r"features~([^+;]+)", " ".join(made_of.get("dataset", ())))
+        made_of = {**made_of, "feature": [f"{name};v1;" for name in found]}
+    for kind, resolved in made_of.items():
         known = components(kind)
         for name, version, _ in (text.split(";", 2) for text in resolved):
             if name not in known or f"v{known[name].version}" != version:

@@ -311,13 +311,17 @@ def _require_sound(
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
-    numbers = owner.shape == (examples,) and owner.dtype.kind in "iu"
+    numbers = isinstance(split.owner, np.ndarray) and owner.shape == (examples,)
+    numbers &= owner.dtype.kind in "iu"
+    noise = split.noise if isinstance(split.noise, np.ndarray) else np.full(clients, -1.0)
     if not (numbers and ((owner >= UNASSIGNED) & (owner < clients)).all()):
         fix = f"({examples},) and whole, from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
         wrong = f" gives owners {owner.dtype} {owner.shape}: let them be {fix}"
     elif planned not in (None, clients):
         fix = "let it have the parameter `clients`, or say clients=… in @register"
         wrong = f" makes {clients} clients, and {planned} were planned: {fix}"
+    elif split.noise is not None and not (noise.shape == (clients,) and np.min(noise) >= 0):
+        wrong = f" gives noise that is not an array of {clients} variances, 0 or more"
     elif not np.array_equal(split.owner, again.owner):
         wrong = " deals other owners when it is drawn once more: draw from rng.stream alone"
     elif (empty := np.flatnonzero(split.sizes == 0)).size:

@@ -8,6 +8,7 @@ import hashlib
 import math
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +113,15 @@ def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExampl
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
-    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         why = getattr(error, "strerror", None)
         raise _unreadable(path, why or f"it is not a complete npz of arrays: {error}") from error
     x = arrays["x"]
@@ -143,7 +152,7 @@ def _examples(path: Path, x: np.ndarray, labels: np.ndarray) -> OwnExamples:
     names = [_class_name(path, str(name).strip()) for name in found]
     if lacking := sum(not str(label).strip() for label in labels):
         raise _wrong(path, f"has {lacking} examples without a class")
-    whole = all(map(WHOLE.fullmatch, names))  # 10 after 9, and not after 1
+    whole = all(name.lstrip("-").isdecimal() for name in names)  # 10 after 9, and not after 1
     classes = sorted(set(names), key=int if whole else None)
     place = {name: number for number, name in enumerate(classes)}
     y = np.array([place[name] for name in names], np.int64)[y]
@@ -159,7 +168,7 @@ def _class_name(path: Path, text: str) -> str:
     if not number.is_integer():
         why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
         raise _wrong(path, why)
-    return str(int(text) if WHOLE.fullmatch(text) else int(number))
+    return str(int(text) if text.lstrip("+-").isdecimal() else int(number))
 
 
 def split_by_class(

@@ -37,7 +37,11 @@ Frame = pd.DataFrame
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg."""
     with layout.rules():
-        drawn = {"groups": groups(board, table), "bytes": bytes_up(board, table)}
+        drawn = {"groups": groups(board, table), "bytes": layout.new_figure(1.0)}
+        if _families(table):
+            drawn["bytes"] = bytes_up(board, table)
+        else:
+            layout.write_headings(drawn["bytes"], board["title"], "No scenario has a score.")
         return {
             f".{name}{end}": layout.image_of(figure, end, f"{board['title']}: {name}")
             for name, figure in drawn.items()
@@ -50,17 +54,13 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
-    """Split a leaderboard's csv into a list of (starts, {data set: rows}, rows of ranked methods).
-
-    `starts` says whether clients began from equal weights. Ranked rows are of the last data set
-    ("all" if there), one a method; bounds (class column "reference") and nan scores are left out.
-    """
+    """Return (starts, {data set: rows}, ranked rows of the last set) for each `starts` of a csv."""
     families = []
     for starts, rows in table.groupby("starts", sort=False):
         by_data = {str(data): own for data, own in rows.groupby("data", sort=False)}
         (*_, last) = by_data.values()
         ranked = last[(last["class"] != "reference") & last["score"].notna()]
-        families.append((str(starts), by_data, ranked))
+        families += [(str(starts), by_data, ranked)] if len(ranked) else []
     return families
 
 
@@ -71,6 +71,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     drawn = layout.new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, ranks = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
+    ends = ends[np.isfinite(ends)]  # one trial has no interval
     # all intervals and both bounds, but nothing below LEAST
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     for (starts, columns, order), height in zip(families, heights, strict=True):
@@ -91,10 +92,8 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
     drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
-    below = (
-        "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
-        "At the right: group, ranks."
-    )
+    said = "95 % intervals of each score by itself. Bands:"
+    below = f"{said} a group, not told apart from its best. At the right: group, ranks."
     if table["group"].isna().all():
         count = int(table["scenarios"].max())
         below = f"95 % intervals over trials. Scenarios: {count}, too few for groups and ranks."
@@ -103,11 +102,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
-    """Draw the scores and intervals of one data set on `axes`, a row for each method.
-
-    `order` has the methods from top to bottom, and `standings` the data set's rows of the
-    leaderboard, by method. If `named`, the methods' names are written at the left.
-    """
+    """Draw the scores and intervals of one data set on `axes`, a row for each method."""
     at, ticks = 0, {}
     room = 0.0033 / axes.get_position().width
     centred: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
@@ -137,7 +132,10 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw scores against the bytes that clients send, with the Pareto front as a line."""
+    """Draw methods' scores against bytes that all clients send, with the Pareto front as a line.
+
+    Bytes are in uploads of all clients' models. It draws rows of `table` on all data sets together.
+    """
     from matplotlib.lines import Line2D
 
     families = _families(table)
@@ -183,11 +181,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
 
 
 def _names(axes: Axes, own: Frame) -> None:
-    """Write the methods' names next to their marks, without overlap.
-
-    `own` has a row for each method: its score, the bytes sent, and the mark's size in `points`.
-    Names of methods that send about equally many bytes are in one column.
-    """
+    """Write the methods' names next to their marks, without overlap."""
     from matplotlib.transforms import offset_copy
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))

@@ -135,9 +135,19 @@ def close_up(
         low_ends, high_ends = accuracy[next(iter(means))].band
         return rounded(min(low_ends), max(high_ends))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
-    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= far).all()]
-    low = np.min(good or rivals)
+    rivals = [label for label in means if label not in bounds] or [*means]
+    best: dict[float, float] = {}
+    at = {label: [0.0] if at_end else accuracy[label].x for label in rivals}
+    for label in rivals:  # a method may be left out at a point
+        for x, mean in zip(at[label], means[label], strict=True):
+            best[x] = max(mean, best.get(x, mean))
+    least = {label: float(means[label].min()) for label in rivals}
+    good = [
+        least[label]
+        for label in rivals
+        if all(best[x] - mean <= far for x, mean in zip(at[label], means[label], strict=True))
+    ]
+    low = min(good or least.values())
     controls = [mean.min() for label, mean in means.items() if label in bounds]
     low = float(min([low, *(least for least in controls if least >= low - 0.05)]))
     # lines rise from below

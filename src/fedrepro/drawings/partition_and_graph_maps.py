@@ -124,10 +124,8 @@ class GraphMap:
         speeds = mixing.second_modulus(weights), mixing.mixing_sum(weights)
         second, total = (f"{x:.4g}" if x > 1e-9 else "0" for x in speeds)  # below is rounding
         least, most = (float(f"{end:.3g}") for end in (limit.min(), limit.max()))
-        return (
-            f"{edges} directed edges; in the long run each of {len(weights)} nodes counts "
-            f"{_span(least, most)}. Second modulus {second}, S_W {total}."
-        )
+        said = f"{edges} directed edges; in the long run each of {len(weights)} nodes counts"
+        return f"{said} {_span(least, most)}. Second modulus {second}, S_W {total}."
 
     def figure(self) -> Figure:
         """Draw edges as wide as their weights, and the weight matrix; call within `rules()`."""

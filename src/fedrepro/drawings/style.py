@@ -111,6 +111,7 @@ CASES = (
     LineStyle("#3B6E22", ">", (0, (1.5, 1))),
 )
 HEARD: Dash = (0, (3, 1.2))
+DASHES: tuple[Dash, ...] = (HEARD, (0, (1, 1)), (0, (6, 1.2, 1, 1.2)), (0, (8, 3)))
 # from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
 SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
 BAR = "#6B7280"

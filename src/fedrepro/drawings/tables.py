@@ -240,10 +240,7 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 
 
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
-    """Return the text for a csv row whose mean is nan or infinite; `numbers` is the whole csv.
-
-    It is "failed" or "–" for nan, "> 400" (the most rounds run) or "not reached" for infinity.
-    """
+    """Return the text for a csv row whose mean is nan or infinite; `numbers` is the whole csv."""
     if math.isnan(row["mean"]):
         return "–" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
@@ -260,11 +257,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: TableDrawing, bounds: set[str]) -> set[Place]:
-    """Return the places in `found` whose number is the only best one of their row or column.
-
-    `found` has a csv row by place; `arranged.best` says whether "row", "column" or "none" counts;
-    `bounds` are labels of methods that do not compete.
-    """
+    """Return the places in `found` whose number is the only best one of their row or column."""
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()

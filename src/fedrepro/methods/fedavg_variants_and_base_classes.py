@@ -122,18 +122,14 @@ class Averaging(Drawn):
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step, (1, *shape) by name, and the server's next state.
+        """Return the server's step (1, *shape) by name, by default `update`, and its next state.
 
-        `update` is the clients' mean update, `server` the server's state, such as momentum. Unless
-        overridden the step is the mean update itself.
+        `update` is the clients' mean update, `server` the server's state, such as momentum.
         """
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: "weights" drawn by `rng`, and an empty "server" state.
-
-        With `batchnorm` "local" there is also "kept": the clients' BatchNorm layers, none so far.
-        """
+        """Return the first state: "weights" by `rng`, "server" {}, "kept" {} for local norms."""
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -206,10 +202,7 @@ class Averaging(Drawn):
 
 @dataclass(kw_only=True)
 class Scheduled(Averaging):
-    """Base of averaging methods whose learning rate and minibatches per round follow a schedule.
-
-    From the training's rate and `steps` both go geometrically to `last_lr`, `last_steps`, if given.
-    """
+    """Base of averaging methods: `lr`, `steps` go geometrically to `last_lr`, `last_steps`."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -247,12 +240,12 @@ class Scheduled(Averaging):
 class FedAvg(Scheduled):
     """Federated averaging: the mean of some clients' models in each round. Source: FedAvg, alg. 1.
 
-    `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
-    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
+    `proximal` makes it FedProx (Li et al., 2020, algorithm 2). `server_lr` and `server_momentum`
+    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v. U is
     the clients' mean update. `divergence` is the coefficient of "weight divergence" in RM (Mostafa,
-    2019), `entropy` and `least_entropy` are of its entropy term (section 4). With `batchnorm` local
-    each client keeps its own layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021);
-    with recalibrate the round's clients measure the statistics of BatchNorm again.
+    2019, section 4). RM's loss adds `entropy` · max(0, `least_entropy` - H), H a prediction's
+    entropy in nats. With `batchnorm` local each client predicts with BatchNorm layers of its own
+    (FedBN, Li et al., 2021). With recalibrate the round's clients measure their statistics again.
     """
 
     proximal: Mu = 0.0
@@ -327,9 +320,8 @@ def client_update(
 ) -> tuple[Averaged, State]:
     """Train clients `chosen` from the global weights; return the sum of their models by `share`.
 
-    `chosen` are n client indices, `share` (n,) are the factors of their models; `how` is passed on
-    to `Clients.train`. Also returns the part of the next state that stays at clients: {"kept":
-    BatchNorm layers by client}, or {}.
+    `chosen` are n indices, `share` (n,) factors of their models; `how` goes to `Clients.train`.
+    Also returns the state that stays at clients: {"kept": BatchNorm layers by client}, or {}.
     """
     how["chosen"] = chosen.tolist()
     if "kept" not in state:

@@ -79,11 +79,10 @@ def c2m3(
 ) -> GlobalModel:
     """Average the clients' weights after permuting all hidden units to one common order at once.
 
-    sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>, and n_j / n client
-    j's share of examples. All P_j are found together, by Frank-Wolfe over doubly stochastic
-    matrices from the identity, and rounded to permutations at the end. Written from the paper's
-    objective. The paper averages equally, and then renormalises activations; here all merging
-    methods do so with the option `batchnorm`, set to recalibrate.
+    sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>, n_j / n client j's
+    share of examples. All P_j are found together, by Frank-Wolfe over doubly stochastic matrices
+    from the identity, and rounded at the end. Written from the paper's objective. The paper
+    averages equally, then renormalises activations (here: `batchnorm` recalibrate).
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
@@ -159,9 +158,8 @@ def matched_regmean(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by RegMean.
 
-    Units are matched by weights (Git Re-Basin), in at most `sweeps` passes; moments of inputs
-    (`prepared`) are permuted too. `alpha` and `ridge` are those of `regmean`: factor on moments off
-    the diagonal, and pull to the average.
+    Units are matched by weights (Git Re-Basin) in up to `sweeps` passes, and moments `prepared` are
+    permuted. As in `regmean`, `alpha` scales them off the diagonal, `ridge` pulls to the mean.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
@@ -203,8 +201,9 @@ def in_one_order(
     """Permute the hidden units of clients' models into one order, and the clients' answers too.
 
     `answers` are second moments of each layer's inputs and output gradients; the server permutes
-    them by the same order, so clients send nothing more. Units are matched by weights, in at most
-    `sweeps` passes. Returns the models and the answers.
+    them by the same order, so clients send nothing more. Units are matched by weights. Clients come
+    in random order (`rng`), each matched to the mean of those before it. Up to `sweeps` passes, in
+    other orders, then match each to the mean of the others.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

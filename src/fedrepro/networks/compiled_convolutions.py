@@ -75,8 +75,7 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Run `rows` examples through all convolutions; write outputs to x, (rows, H · W · C) flat.
 
-    The inputs are in room.images. An image passes all layers before the next one, so that its
-    activations stay in the cache.
+    Inputs are in room.images. Images go one by one, so that activations stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -296,7 +295,7 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
+    """Add an example's gradients by kernel and bias to `gradient`: by products, even if LISTED.
 
     Errors by its linear outputs begin at room.upper[c[f.INSIDE]], inputs at room.images[image].
     """

@@ -92,7 +92,12 @@ def parts_of(network: Network) -> Parts | None:
         while layers and isinstance(layers[0], Lstm):
             recurrent.append(layers.pop(0))  # type: ignore[arg-type]
         ends = [lstm.last for lstm in recurrent]
-        if not ends or any(ends[:-1]) or ends[-1] == isinstance(layers[0], EachPosition):
+        if (
+            not ends
+            or not layers
+            or any(ends[:-1])
+            or ends[-1] == isinstance(layers[0], EachPosition)
+        ):
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)

@@ -66,10 +66,16 @@ class Network:
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
         """Return (layer, input shape, {own tensor name: name in the model}) of each layer."""
-        placed, shape, place = [], self.shape, 0
+        shape, place = self.shape, 0
+        placed: list[tuple[Layer, Shape, dict[str, str]]] = []
         for layer in self.layers:
             local = layer.parameters(shape)
             named = {name: re.sub("^[a-z]+", rf"\g<0>{place}", name) for name in local}
+            if taken := {own for _, _, names in placed for own in names.values()} & {
+                *named.values()
+            }:
+                said = f"two layers have a tensor '{min(taken)}'"
+                raise FedreproError(f"{said}: begin its name with a small letter")
             placed.append((layer, shape, named))
             place += bool(local)
             shape = layer.output(shape)
@@ -130,7 +136,9 @@ class Network:
     @cached_property
     def draws(self) -> bool:
         """Return whether training draws random numbers (dropout, variational weights)."""
-        return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
+        known = (type(layer).__module__.startswith("fedrepro.") for layer in self.layers)
+        noisy = any(isinstance(layer, Dropout | Variational) for layer in self.layers)
+        return noisy or not all(known)  # a user's layer may draw
 
     def hidden_units(self, tensors: Arrays) -> int | None:
         """Sum hidden units over m networks, tensors (m, *shape); None if not fully connected."""

@@ -289,11 +289,7 @@ def _stacked_module(
 
 
 def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) -> Network:
-    """Return the network of a module with as many classes as it needs to load a state dict.
-
-    Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
-    tensor's first. If no network fits, the first fault is raised, and calls the state dict `name`.
-    """
+    """Return the network of a module with as many classes as it needs to load a state dict."""
     unlike, unfit = list[FedreproError](), list[FedreproError]()
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
     for classes in dict.fromkeys(map(int, sizes)):
@@ -308,10 +304,7 @@ def _network_that_loads(state: StateDict, name: str, model: Spec, shape: Shape) 
 
 
 def _loadable(state: StateDict, name: str, module: torch.nn.Module, model: Spec) -> StateDict:
-    """Return `state` without prefixes of DataParallel and torch.compile, as `module` loads it.
-
-    Raise FedreproError, with its `name`, on the first key of wrong shape, missing or unknown.
-    """
+    """Return `state` without prefixes of DataParallel and torch.compile, as `module` loads it."""
     stored = module.state_dict()
     for key in (key for key in stored if key.rpartition(".")[2] == "_extra_state"):
         said = f"model '{model.name}' saves '{key}', which cannot be combined"

@@ -1,8 +1,7 @@
 """Any `torch.nn.Module` as a network.
 
-One model is computed after another, so networks of this package's layers are faster. Matrix
-products are PyTorch's own, so results are equal byte by byte on one machine only; the provenance of
-results notes this (`core/provenance.py`).
+Models run one by one, so this package's own layers are faster. PyTorch multiplies matrices, so
+bytes are equal on one machine only, as results' provenance notes (`core/provenance.py`).
 """
 
 from __future__ import annotations
@@ -39,10 +38,11 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Callable[[F], F]:
     """Return a decorator that registers a maker of a `torch.nn.Module` as the model `name`.
 
-    The maker gets `shape`, that of one example, such as (C, H, W), and the number of `classes`;
-    keyword-only arguments annotated by an `Arg` are its parameters. It returns a module that maps
-    (B, *shape) to logits (B, classes). `title` is printed. Raise `version` when results change.
-    If the maker reads a file, pass reads=f, where f(parameter values) returns its checksum.
+    The maker gets `shape`, that of one example, such as (C, H, W), and the number of `classes`.
+    Keyword-only arguments annotated by an `Arg` are its parameters. It returns a module that maps
+    (B, *shape) to logits (B, classes). `title` names the model in errors on files of weights. Raise
+    `version` when results change. Further keywords become properties of the component. If the maker
+    reads a file, pass reads=f, where f(parameter values) returns its checksum.
     """
     meta = {"title": title or name, MODULE: True, **reads}
     return register("model", name, version, None, **meta)
@@ -102,11 +102,10 @@ class OwnModule(Plain):
 class ModuleNetwork(Network):
     """A network that is one `torch.nn.Module`, with sizes measured on a few examples.
 
-    model: makes new, initialised modules. module: holds the buffers that all models share. widest:
-    numbers in the largest submodule's output; products: multiplications (both for one example).
-    draws: whether training is random, or differs from prediction, as with dropout. moving: buffers
-    that training changes, such as BatchNorm's running statistics; varying: others that differ
-    between models. Models have both sorts among their tensors.
+    model: makes initialised modules. module: holds buffers that models share. widest: numbers in
+    the largest submodule's output; products: multiplications (both for one example). draws: whether
+    training is random or unlike prediction, as with dropout. moving: buffers that training changes,
+    as BatchNorm's statistics; varying: others that differ between models. Models have both.
     """
 
     model: Spec = field(kw_only=True)
@@ -173,11 +172,16 @@ class ModuleNetwork(Network):
 
         # as data, so that writing there is not differentiated
         kept = {name: tensors[name].data for name in self.buffers}
-        buffers = {}
+        buffers, shared = {}, {}
         for name, value in self.module.named_buffers():
             dtype = x.dtype if value.is_floating_point() else value.dtype
             buffers[name] = kept.get(name, value).to(x.device, dtype)
+            if name not in kept and self.module.training:
+                shared[name], buffers[name] = buffers[name], buffers[name].clone()
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
+        if late := [name for name, value in shared.items() if not value.equal(buffers[name])]:
+            said = f"model '{self.model.name}': training changes {late[0]} in later steps alone"
+            raise FedreproError(f"{said}: let it change from the first step on")
         for name in self.moving if self.module.training else ():
             if buffers[name] is not kept[name]:  # whole numbers are copies
                 kept[name].copy_(buffers[name])
@@ -196,10 +200,7 @@ class ModuleNetwork(Network):
 
 
 def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> ModuleNetwork:
-    """Run the module `made` on a few examples; return it as a network, with sizes and buffers.
-
-    Outputs have to be one score per class and, for an example, independent of the batch.
-    """
+    """Run the module `made` on a few examples; return it as a network, with sizes and buffers."""
     import torch
 
     who = f"model '{model.name}'"

@@ -30,7 +30,7 @@ from fedrepro.core.params import render
 from fedrepro.core.provenance import loaded_source, origins, versions
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.data.feature_extraction import feature_spec
+from fedrepro.data.feature_extraction import feature_spec, resolved_features
 from fedrepro.numbers.tables_and_selection import read_csv
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE
@@ -182,6 +182,11 @@ def _components(exhibit: Exhibit, sources: Sequence[Mapping[str, Any]]) -> dict[
         for run in exhibit.trials:
             for spec in (*specs_of(run.scenario), run.method):
                 by_kind.setdefault(spec.kind, set()).add(spec.resolved)
+    for run in exhibit.trials:
+        if run.tune:
+            by_kind.setdefault("tune", set()).add(run.tune.resolved)
+        if run.scenario and (features := resolved_features(run.scenario.dataset)):
+            by_kind.setdefault("feature", set()).add(features)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}
 
 
@@ -314,10 +319,8 @@ def _missing(path: str, scale: str, key: str) -> FedreproError:
 
 
 def _altered(path: Path | str, base: str) -> FedreproError:
-    return FedreproError(
-        f"the record of {Path(base).name} is incomplete or was altered: {path} is not as it was "
-        "written; restore its files from git, or record it again"
-    )
+    said = f"the record of {Path(base).name} is incomplete or was altered: {path} is not as it was"
+    return FedreproError(f"{said} written; restore its files from git, or record it again")
 
 
 # -------------------------------------------------------------------------------------- claims

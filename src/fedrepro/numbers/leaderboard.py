@@ -38,8 +38,7 @@ ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 class BoardScenario:
     """A scenario of a leaderboard: data set, partition (`case`, as "Dirichlet 0.1"), clients.
 
-    starts: "one start" if clients trained from equal initial weights, else "different starts".
-    exhibit: the name of the table with its results.
+    starts: "one start" of equal initial weights, or "different starts". exhibit: its table's name.
     """
 
     starts: str
@@ -90,8 +89,7 @@ class Method:
 class BoardData:
     """The results of a leaderboard by scenario and method's label, and descriptions of its methods.
 
-    board: the leaderboard's settings. methods: a description by (starts, label), where starts is
-    "one start" if clients trained from equal initial weights, else "different starts".
+    board: the leaderboard's settings. methods: a description by (`BoardScenario.starts`, label).
     """
 
     board: Board
@@ -120,10 +118,7 @@ class BoardData:
     def score_table(
         self, scenes: Sequence[BoardScenario], label: str, data: str, *, each_trial: bool = False
     ) -> np.ndarray:
-        """Return scores of `label` (scenes, trials), or for `data` "all" means (data sets, trials).
-
-        With `each_trial`, each trial selects parameter values of its own.
-        """
+        """Return `scores` of `label` (scenes, trials), or for `data` "all" means (sets, trials)."""
         tables = [self.scores(scene, label, each_trial=each_trial) for scene in scenes]
         if len({len(table) for table in tables}) > 1:
             raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -139,10 +134,9 @@ class BoardData:
 class BoardRow:
     """A row of a leaderboard: a method on one data set, or on all if `data` is "all".
 
-    starts: "one start" if clients begin with equal weights. drawn: what intervals take as random,
-    as "scenarios and trials". unranked_reason: why it has no rank, or "". scenes: scenarios that
-    its score averages. runs, failed: numbers of trials, and of failed ones, in all scenarios.
-    standing: its score, and its rank if it has one; None if it was not scored.
+    starts: as in `BoardScenario`. drawn: what intervals take as random, as "scenarios and trials".
+    unranked_reason: why it has no rank, or "". scenes: scenarios of its score. runs, failed: how
+    many trials, and failed ones, in all scenarios. standing: score and rank, None if unscored.
     """
 
     method: Method
@@ -226,7 +220,10 @@ def _entry(
     known = rows[rows["metric"].isin((*COSTS, *SECONDS))]
     failed = FAILED in set(rows["metric"])  # in all trials, it has no costs
     costs = dict.fromkeys(COSTS, math.nan) if failed else {"passes": 0.0, "bytes_down": 0.0}
-    costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
+    for _, row in known.iterrows():  # of the trials that did not fail
+        values = np.array(str(row["by_trial"]).split(), float)
+        found = values[np.isfinite(values)].mean() if np.isfinite(values).any() else math.nan
+        costs[row["metric"]] = float(found if math.isnan(row["mean"]) else row["mean"])
     accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = selection.in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
     chosen = np.flatnonzero(tried["chosen"] == "true").tolist()
@@ -247,7 +244,10 @@ def _class(description: Mapping[str, Any], costs: Mapping[str, float]) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return rows of the methods in `ground`, ranked per class, data set (or all) and `starts`."""
+    """Return a row per method and data set (or all), ranked among methods of one class in `ground`.
+
+    Methods whose clients start from equal weights are ranked apart from those of different starts.
+    """
     rows: list[BoardRow] = []
     for starts in STARTS:
         methods = [method for (start, _), method in ground.methods.items() if start == starts]
@@ -384,10 +384,9 @@ def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, flo
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
     """Return {cost: number} of a method in `scene`; `…_with_choice` includes parameter selection.
 
-    Bytes are in units of one upload of all clients' models. To select, the server sends each
-    candidate's model (an ensemble's networks once) to all clients, and gets accuracies in one more
-    exchange; a method of several exchanges is repeated for each candidate. To find the best client,
-    the models of all clients go to all clients.
+    Bytes are in uploads of all clients' models. To select, the server sends candidates' models (an
+    ensemble's networks once) to all clients, and gets accuracies in one more exchange. Methods of
+    several exchanges run once per candidate. For the best client, all models go to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -428,7 +427,8 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
         for label, entry in entries.items():
             if (scene.starts, label) not in computed:
                 continue
-            base = {**place, "method": label, "setting": entry.setting}
+            own = ground.board.each_trial and entry.tried > 1  # a setting in each trial
+            base = {**place, "method": label, "setting": "" if own else entry.setting}
             add("accuracy", entry.accuracy, **base)
             if scene in ground.scenes:
                 add("score", ground.scores(scene, label), **base)

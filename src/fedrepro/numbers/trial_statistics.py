@@ -1,7 +1,6 @@
 """Collect a method's values over trials, by metric and split of examples, and average them.
 
-`trials` is the number of trials. In errors, `where` names the figure, and `token` the method with
-its parameter values.
+`trials` is their number. In errors, `where` names the figure, `token` a method and its parameters.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep metrics of `node` of a graph (counted from 1), and those not measured by single nodes.
 
-    For None, metrics of all nodes together are kept. `belief` picks the split "before" or "after"
-    averaging with neighbours, and renames it "test".
+    None keeps those of all together. Split `belief`, "before" or "after" averaging, becomes "test".
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -72,8 +70,7 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Return {(metric, split): values in all `trials`} of a method's `rows`; NaN in failed trials.
 
-    If the method is undefined for the clients of some trials, the only key is ("left_out", ""),
-    with 1 in these trials.
+    If some trials' clients leave it undefined, the only key is ("left_out", ""), with 1 in these.
     """
     if rows.empty:
         raise FedreproError(
@@ -174,8 +171,7 @@ def over_clients(
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    `frame` has metrics as rows, `token` is a method with its parameters. Final values of the first
-    `trials` trials count. Without values of single clients, a FedreproError names `where`.
+    `frame` has rows of metrics; final values count. FedreproError if single clients have none.
     """
     rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:
@@ -187,7 +183,11 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace `mean` by `paired_mean` (without sd), `sd` by `clients_sd`, in rows with these."""
+    """Put `paired_mean` into `mean`, and `clients_sd` into `sd`, in csv rows `numbers` with these.
+
+    `paired_mean` (see `with_pairs`) is of methods with few trials; their sd is emptied.
+    `clients_sd` (see `over_clients`) is the sd over clients, in place of that over trials.
+    """
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

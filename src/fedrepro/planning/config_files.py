@@ -29,7 +29,8 @@ from fedrepro.planning.exhibit_config import ExhibitSettings, Scale, key, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
-ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
+# a number would be the name of a leaderboard
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]*[a-z-][a-z0-9-]*$")]
 Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]  # of a leaderboard
 
 

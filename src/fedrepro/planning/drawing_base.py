@@ -141,10 +141,8 @@ def one_axis(shown: Planned) -> Iterator[str]:
     """Yield a sentence if no single swept parameter with numbers as values can be the x axis."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
-        yield (
-            f"it is drawn against one swept parameter, but {len(several)} of its sweep vary; "
-            "sweep one, or draw it as a table"
-        )
+        said = f"it is drawn against one swept parameter, but {len(several)} of its sweep vary;"
+        yield f"{said} sweep one, or draw it as a table"
         return
     (key,) = several
     values = [str(value) for value in shown.values(key)]
@@ -157,10 +155,8 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
     """Yield a sentence for each method that is to show several results, one per parameter value."""
     for measure in shown.measures:
         if measure.show:
-            yield (
-                f"method '{measure.spec.name}' shows every value of {measure.show[0]}, which has "
-                "no place in this drawing; choose one, or draw it as a table"
-            )
+            said = f"method '{measure.spec.name}' shows every value of {measure.show[0]},"
+            yield f"{said} which has no place in this drawing; choose one, or draw it as a table"
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:

@@ -269,7 +269,14 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
     if meta["one_start"] and not changed.training["shared_init"]:
         said = f"method '{method.name}' combines models that trained from one start, and here each"
         raise FedreproError(f"{said} client draws its own: set shared_init of the training to true")
-    public_data_of(method)
+    population = partition_building.population_of(changed.dataset, partition)
+    if population and changed.training.values.get("augment", "none") != "none":
+        said = f"'{changed.dataset.token}' makes clients when they train, whose images are not"
+        raise FedreproError(f"{said} augmented: take augment~none")
+    public, own = public_data_of(method), changed.dataset
+    if public and len({one.values.get("features", "pixels") for one in (public, own)}) > 1:
+        said = f"method '{method.name}' has public data {public.token}, scaled otherwise than"
+        raise FedreproError(f"{said} {own.token}: leave out `features`")
     if method.method_kind.on_graph:
         if changed.graph is None:
             said = f"method '{method.name}' works on a graph, and there is none"

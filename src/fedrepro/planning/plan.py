@@ -87,7 +87,12 @@ class Plan:
         def with_methods(also: list[dict[str, Any]]) -> Exhibit:
             made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
             board = name.partition("-")[0]
-            methods = (s.method for m in made.measures for s in m.settings if board in file.boards)
+            compared = [*made.measures] if board in file.boards else []
+            for rule in (m.rule for m in compared if m.rule):
+                if (rule.metric, rule.split) != ("accuracy", "client_validation"):
+                    said = f"{file.paper}/{board} selects settings by accuracy on client_validation"
+                    raise FedreproError(f"{said}, not by {rule.name}: leave out `choose`")
+            methods = (s.method for m in compared for s in m.settings)
             for method in (one for one in methods if one.method_kind.in_rounds):
                 if (rounds := method.component.fn(**method.values).rounds) > 1:
                     raise FedreproError(

@@ -116,8 +116,7 @@ class Run:
     """A method, with one or several settings of its parameters, on one data set and model.
 
     A run is computed by jobs, one per range of trials; settings in successive halving are one run.
-    It has no scenario if it is a simulation, and no rounds to evaluate at (`every`) if its method
-    is one-shot. tune: how the models are fine-tuned, or None.
+    scenario: None of simulations. every: evaluations, None if one-shot. tune: fine-tuning or None.
     """
 
     scenario: Scenario | None
@@ -147,11 +146,10 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    specs: components by kind, as "model". every: after which rounds to evaluate, None if one-shot.
-    trials, clients: indices of those computed. evaluate, follow: example sets, as "test", for the
-    end, and for single rounds; they do not change the folder's name. raw, data, public: folders of
-    raw files, of arrays, and of the public data set. members: the file of the partition. local:
-    paths of local models, as `folders_of` reads them.
+    specs: components by kind, as "model". every: when to evaluate, None if one-shot. trials,
+    clients: indices computed. evaluate, follow: example sets, as "test", for the end and for
+    rounds; they do not change the folder's name. raw, data, public: folders of raw files, arrays,
+    and the public data set. members: the partition's file. local: paths of models (`folders_of`).
     """
 
     stage: str
@@ -183,7 +181,10 @@ class Job:
 
     @property
     def result(self) -> str:
-        """Return the path of the file that is there if this job is done."""
+        """Return the path, in the folder `out`, of the file that is there if this job is done.
+
+        It is dataset.json (prepare), partition.parquet, local.parquet (train) or metrics.parquet.
+        """
         return f"{self.out}/{RESULTS.get(self.stage, METRICS)}"
 
     @property
@@ -199,7 +200,10 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a hash of files, versions and parameters of its code; a new one reruns the job."""
+        """Return a hash of the components, source code too; a new hash makes the job run again.
+
+        It covers each one's name, parameter values, version, source file and files that it reads.
+        """
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import comparable_text
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.tables_and_selection import leading_columns
 from fedrepro.record.record_entries_and_leaderboards import RECORD, REPORTS, drawn_keys
@@ -61,7 +62,8 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     names = [*swept, "method", "metric", "split"]
     # a method without a shown parameter has no value of it; an empty text equals itself
     keyed = (frame.astype(dict.fromkeys(names, object)) for frame in (theirs, ours))
-    kept, mine = (f.assign(**f[names].fillna("")).set_index(names) for f in keyed)
+    texts = ((f, f[names].fillna("").map(comparable_text)) for f in keyed)
+    kept, mine = (f.assign(**text).set_index(names) for f, text in texts)
     every = kept.index.append(mine.index).unique()
     kept, mine = kept.reindex(every), mine.reindex(every)
     equal = mine["mean"] == kept["mean"]

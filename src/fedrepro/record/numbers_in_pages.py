@@ -238,10 +238,7 @@ def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> l
 
 
 def _fitting(asked: RecordQuery, rows: Sequence[Cells], text: str | None) -> Sequence[Cells]:
-    """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
-
-    Rows of single rounds are left out unless `text` names one. Errors name the link `asked`.
-    """
+    """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5"."""
     cell = cell_of(text or "", f"'{asked.question}'")
     if ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]

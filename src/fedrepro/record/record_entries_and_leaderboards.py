@@ -59,6 +59,9 @@ def record(
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
     for key, kept in read.items():
         recorded.files.extend(exhibit_files.write_files(str(folder / key), *kept))
+        files = exhibit_files.open_recorded(folder, key, scale)
+        for suffix in set(exhibit_files.SUFFIXES) - set(files.suffixes):
+            Path(f"{folder / key}{suffix}").unlink(missing_ok=True)  # a table's old image
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
         if (published := claims_file(paper)).exists():
             own = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
@@ -97,15 +100,11 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     drawn = ("drawn", about.get("drawn", about))  # an old json is of one origin
     for what, origin in (drawn, *(("computed", origin) for origin in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
-            yield (
-                f"{name} was {what} at git revision {origin['revision']}; commit first and make it "
-                "anew, so that others can repeat it"
-            )
+            said = f"{name} was {what} at git revision {origin['revision']};"
+            yield f"{said} commit first and make it anew, so that others can repeat it"
         if "changed_to" in origin:
-            yield (
-                f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
-                f"{origin['changed_to'][:12]}; make it anew"
-            )
+            said = f"the sources changed while {name} was computed, from {origin['digest'][:12]} to"
+            yield f"{said} {origin['changed_to'][:12]}; make it anew"
 
 
 def _run(files: exhibit_files.ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
@@ -113,7 +112,9 @@ def _run(files: exhibit_files.ExhibitFiles, warnings: list[str]) -> dict[str, An
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
-    timings = timings_of(about, Path(files.base).parents[len(Path(key).parts) + 1])
+    source = Path(files.base).absolute().parents[len(Path(key).parts)]
+    # results lie next to a folder `reports` alone
+    timings = timings_of(about, source.parent) if source.name == "reports" else []
     spent = spent_by_stage(timings)
     seconds = spent.get("seconds", {})
     if not spent or ("aggregate" in seconds and "train" not in seconds):

@@ -26,14 +26,17 @@ def resolved(dataset: Spec) -> str:
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
-def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Return whether `folder` has this data set's arrays, whole and of the present code version."""
+def is_prepared(dataset: Spec, folder: Path, raw: Path) -> bool:
+    """Return whether `folder` has a data set's whole arrays, by this code of the files in `raw`."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
+        there = [file for file in raw_files(dataset) if (raw / file).exists()]
+        sums = {raw_source(raw / file, forms(dataset.name, file))["sha256"] for file in there}
     except FedreproError:
         return False
-    return bool(prepared.info["provenance"].get("resolved") == resolved(dataset))
+    same = not there or sums == {source["sha256"] for source in prepared.info["sources"]}
+    return same and bool(prepared.info["provenance"].get("resolved") == resolved(dataset))
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:

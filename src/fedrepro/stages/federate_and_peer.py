@@ -130,7 +130,8 @@ def run(job: Job, device: str = "cpu") -> None:
             came = judge.evaluate_final(end, splits, data.rng)
             numbers = [*run.recorded, *came.values]
             if measuring.until is not None:
-                test = [n for n in run.recorded if (n.metric, n.split) == ("accuracy", TEST)]
+                means = [n for n in run.recorded if n.client is None]  # not of single nodes
+                test = [n for n in means if (n.metric, n.split) == ("accuracy", TEST)]
                 after, accuracies = zip(*((n.round, n.value) for n in test), strict=True)
                 reached = schedule.rounds_to_target(after, accuracies, measuring.until)
                 numbers.append(Number("rounds_to_target", reached))
@@ -170,7 +171,11 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 class GlobalEvaluator(Evaluator):
-    """An evaluator of methods with a server: of the global model, or of a model per client."""
+    """An evaluator of methods with a server: of the global model, or of a model per client.
+
+    Both functions get a method's state and `splits`, {name: examples}, on which they evaluate its
+    models. They return accuracies; at the end also sizes, costs, and tensors to save (`kept`).
+    """
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)

@@ -24,7 +24,7 @@ from fedrepro.numbers.verdicts.claim_verdicts import verdicts
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import final
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.planning.scenarios_runs_and_jobs import specs_of
+from fedrepro.planning.scenarios_runs_and_jobs import public_data_of, specs_of
 from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import read_reports
@@ -89,6 +89,13 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
                 then = source.get("resolved", {}).get(spec.kind, [spec.resolved])
                 if then != [spec.resolved] and path not in old:
                     old[path] = f"{path} is of {then[0]}, which is {spec.resolved} now"
+        public, tune = public_data_of(run.method), run.tune
+        now = (public and public.resolved), (tune and tune.resolved)
+        for path, source in sources.items():
+            then = [source.get("public_data", {}).get("resolved"), source.get("tune")]
+            for was, due in zip(then, now, strict=True):
+                if was and due and was != due:
+                    old[path] = f"{path} is of {was}, which is {due} now"
     first, *others = [*old.values()] or [""]
     if first:
         more = f", and so are {len(others)} more files: delete them" if others else ": delete it"
@@ -106,12 +113,7 @@ def redraw(scale: str, keys: Sequence[str], target: Path = records.RECORD) -> re
         for key in keys:
             exhibit = plan.exhibit(key)  # first, since it refuses a leaderboard by its name
             _draw(plan, exhibit, exhibit_files.open_recorded(target / scale, key, scale), folder)
-        done = records.record(scale, keys, folder, target)
-    for key in keys:
-        files = exhibit_files.open_recorded(target / scale, key, scale)
-        for suffix in set(exhibit_files.SUFFIXES) - set(files.suffixes):
-            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's old image
-    return done
+        return records.record(scale, keys, folder, target)
 
 
 def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> None:
@@ -122,7 +124,12 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
         paired = with_pairs(plain.to_dict("records"), exhibit)
         numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
     text = tables.csv_text(numbers)
-    described = {name: files.about[name] for name in KEPT} | exhibit_files.describe(exhibit, plan)
+    about = files.about
+    described = {name: about[name] for name in KEPT} | exhibit_files.describe(exhibit, plan)
+    _require_same(exhibit, about, described)
+    if failed := about.get("failed"):
+        words = dict.fromkeys(itertools.chain(*failed.values()))
+        described |= {"notes": [*described["notes"], *words], "failed": failed}
     run = {name: files.run[name] for name in records.RUN if name in files.run}
     base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
@@ -134,6 +141,17 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     base.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(Path(f"{base}.metrics.parquet"), files.read(".metrics.parquet"))
     exhibit_files.write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
+
+
+def _require_same(exhibit: Exhibit, about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise FedreproError if the record `about` has another seed or scenario than `now` says."""
+    differing = [] if about["seed"] == now["seed"] else [f"seed {about['seed']}"]
+    for kind, then in about["scenario"].items():
+        values = now["scenario"].get(kind, {}).get("values", {})
+        differing += [k for k, v in then["values"].items() if values.get(k, v) != v]
+    if differing:
+        said = f"{exhibit.key} is recorded with other values than the config has, of"
+        raise FedreproError(f"{said} {', '.join(differing)}: compute it again")
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
@@ -157,7 +175,11 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write leaderboard `key`, as arena/1, from tables in `reports`; its paths begin with `out`."""
+    """Write leaderboard `key` (paper/name, such as arena/1) from tables in the folder `reports`.
+
+    Paths are `out` + a suffix: .csv (leaderboard), .scenarios.csv (numbers by scenario), .times.csv
+    (seconds), .json (settings, tables used). Pictures end in .groups or .bytes, then .svg or .png.
+    """
     paper, _, version = key.partition("/")
     file = load_exhibits()[paper]
     records.write_board(file, version, scale, reports, out)

@@ -194,11 +194,18 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
         rows = numbers[numbers["method"] == measure.label]
         for key, value in point.values.items():
             rows = rows[rows[key].map(comparable_text) == comparable_text(value)]
+        if (rows["metric"] == "left_out").any():
+            said = "makes no model of these clients in some trial, so that it has no row"
+            warnings.warn(f"{measure.label} {said}", stacklevel=4)
         accuracy = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
         for _, row in accuracy.iterrows():
             interval = interval_of_mean(np.array(row["by_trial"].split(), float), CONFIDENCE)
             means = dict(list(rows[rows["setting"] == row["setting"]].groupby("metric")))
-            sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
+            # along an edge one message is sent and received
+            counted = (
+                ("bytes_up",) if measure.spec.method_kind.on_graph else ("bytes_up", "bytes_down")
+            )
+            sent = [means[m]["mean"].iloc[0] for m in counted if m in means]
             setting = next(s for s in measure.settings if s.token == row["setting"])
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
             files = plan.run_files(run, trials)

@@ -119,7 +119,7 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     """
     config, (paper, _, name) = configs.load_config(), key.partition("/")
     whole = Plan(config, configs.load_exhibits(), scale)
-    if paper not in whole.files:
+    if paper not in whole.files or name.partition("-")[0] not in whole.files[paper].boards:
         known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]

@@ -73,7 +73,7 @@ class Progress:
         """Convert this progress to a dict of plain data and tensors, to save as a checkpoint."""
         return vars(self) | {
             "state": checkpoints.to_plain(self.state),
-            "traffic": vars(self.traffic),
+            "traffic": {name: int(count) for name, count in vars(self.traffic).items()},
             "target": self.target and self.target.packed(),
             "recorded": [tuple(number) for number in self.recorded],
         }
@@ -91,9 +91,10 @@ class Progress:
 
 
 class Checkpointer:
-    """A trial's checkpoint in a file, written at most once in `seconds`, and at the end.
+    """A trial's checkpoint in a file, written at most once in `seconds`, and after the last round.
 
-    `meaning` is a text of all that the run depends on; a run with another text starts again.
+    `meaning` is a text of all that the run depends on, such as its number of rounds. A run with
+    another text starts again, even if it only has more rounds.
     """
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
@@ -218,7 +219,7 @@ class TrialRounds:
             seconds=before.seconds + seconds,
             client_seconds=before.client_seconds + ledger.spent.seconds,
             each=[*before.each, seconds],
-            exchanges=before.exchanges + report.exchanges,
+            exchanges=before.exchanges + int(report.exchanges),
             traffic=before.traffic + (report.traffic or evaluator.sent()),
             rejected=before.rejected + ledger.rejected,
             idle=before.idle + 1 if ledger.all_rejected else 0,
@@ -257,7 +258,8 @@ class TrialRounds:
         look = self.evaluator.evaluate_round(progress.state, self.followed, rng.at(round=done))
         counts = (progress.rejected, sent.bytes_up, sent.bytes_down)
         account = zip(OF_ROUNDS, (ledger.train_loss, ledger.selected, *counts), strict=True)
-        reported = [*sorted(report.metrics.items()), *((k, float(v)) for k, v in account)]
+        # as Python's numbers, since a checkpoint holds no others
+        reported = [(k, float(v)) for k, v in (*sorted(report.metrics.items()), *account)]
         numbers = [*look.values, *(Number(*pair) for pair in reported)]
         for name, values in sorted(report.clients.items()):
             present = np.flatnonzero(~np.isnan(values)).tolist()

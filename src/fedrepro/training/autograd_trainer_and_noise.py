@@ -153,10 +153,7 @@ class AutogradTrainer:
         return self.inner.views(flat[:, :inner]), self.outer.views(flat[:, inner:])
 
     def _steps(self, chunk: Chunk, stopping: EarlyStopping) -> np.ndarray:
-        """Run the training steps of a chunk of minibatches; return the losses (steps, models).
-
-        `stopping` is given the right predictions; if it is over, later steps are left out.
-        """
+        """Run the training steps of a chunk of minibatches; return the losses (steps, models)."""
         index, size = (torch.from_numpy(v).to(self.device) for v in (chunk.index, chunk.size))
         counts = torch.arange(self.rows, device=self.device) < size.unsqueeze(-1)
         weights = counts.to(self.dtype) / size.unsqueeze(-1).clamp_min(1)
@@ -183,12 +180,7 @@ class AutogradTrainer:
     def _gradient(
         self, step: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute losses, logits, gradients of A models on x (A, B, D); update running statistics.
-
-        `y` are labels or probabilities, `weight` (A, B) weighs the examples, and random numbers
-        depend on `step`. Losses are cross-entropies (A,), not finite where an added loss term is
-        not; gradients (A, size) are those of the loss with its terms.
-        """
+        """Return losses (A,), logits, gradients (A, size) of A models on x (A, B, D) at `step`."""
         network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
         tensors, private = self._views(leaf)

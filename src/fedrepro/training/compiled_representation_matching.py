@@ -146,10 +146,7 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut `side` rows of `wide` numbers of a kernel into parts for registers of `lanes` numbers.
-
-    Returns a row's padded length, parts (code, row, first); code: registers, or rows + VECTORS - 1.
-    """
+    """Cut `side` rows of `wide` numbers of a kernel into parts for registers of `lanes` numbers."""
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
     each = -(-vectors // -(-vectors // VECTORS))
@@ -162,11 +159,7 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Return (first, end, shift): rows of a received activation that a matching map predicts.
-
-    The map convolves `size` image rows with a kernel of `side` rows; the output is cropped or
-    padded equally at both ends to `target` rows. Row i of these is row i + shift of its buffer.
-    """
+    """Return (first, end, shift): rows of a received activation that a matching map predicts."""
     padding = side // 2
     convolved = size + 2 * padding - side + 1
     before = (target - convolved) // 2

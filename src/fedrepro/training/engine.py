@@ -197,11 +197,7 @@ def _run(
     memory: Arrays | None = None,
     keep_gradients: bool = False,
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; return the outcome, and the optimisers' state if `memory`.
-
-    `start` also has the tensors that loss terms train; other arguments are as in `train`. For each
-    group of models that finishes, take(models, bool array: which are finite) is called.
-    """
+    """Train the models of `tasks`; return the outcome, and the optimisers' state if `memory`."""
     began, count = time.perf_counter(), len(tasks)
     _require_trainable(procedure, tasks, memory is not None)
     _require_one_reference(procedure.terms, reference)
@@ -277,6 +273,7 @@ def is_compiled(procedure: Procedure, device: str) -> bool:
     return (
         parts is not None
         and (device == "cpu" or parts.drawn)
+        and (procedure.settings.augment == "none" or bool(parts.convolutions))
         and not procedure.perturbations
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check W of a configured graph of N `clients`; `rng` draws random graphs."""
-    weights = graph.component.fn(clients, rng, **graph.values)
+    weights: Any = graph.component.make(object, clients, rng, **graph.values)
     return checked_weights(weights, f"graph {shown(graph.token)}", clients)
 
 

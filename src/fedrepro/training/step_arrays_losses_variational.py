@@ -52,8 +52,7 @@ class Nothing(NamedTuple):
 class Data(NamedTuple):
     """The data set: inputs (N, D), uint8 or floating, and targets.
 
-    Targets are labels (N,) or class probabilities (N, K). Networks get inputs times `inverse` = 1 /
-    `scale`.
+    Targets: labels (N,) or probabilities (N, K). Networks get inputs · `inverse` (1 / `scale`).
     """
 
     inputs: Array
@@ -86,11 +85,11 @@ class NetArrays(NamedTuple):
     rows, each: number of predictions of a minibatch and of an example. Representation matching
     predicts the received network's activations by maps f_j, which `given` has for images. J affine
     ones are here: pairs (J, 2), indices of source and target activation; pair_maps (J,), offsets of
-    weights; pair_shares (J,), factors in the gradient. kept: probability that dropout keeps a unit.
-    entropies: (coefficient, least entropy) of each entropy term. Variational networks draw random
-    weights: tensors (T, 3) are offset, rows and columns of each; table: `normal_pairs`, to draw
-    normal numbers. size: number of weights, or of means of random weights. by: machine address of
-    the function that multiplies matrices.
+    weights. pair_shares (J,): gradient factors, 2 · coefficient, divided by the target's size if a
+    mean. kept: probability that dropout keeps a unit, 1 without dropout. entropies: (coefficient,
+    least entropy) of each entropy term. Variational networks draw random weights: tensors (T, 3)
+    are offset, rows and columns of each; table: `normal_pairs`, to draw normal numbers. size:
+    number of weights, or of means of random weights. by: address of the matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -219,8 +218,7 @@ def scatter_normals(
 ) -> None:
     """Write `count` standard normal numbers to `out`, a matrix of `columns` columns, rows padded.
 
-    They are pairs from the `table` of `normal_pairs`, at random `places`. `first` is where they
-    begin in the matrix, its padding not counted.
+    Random `places` choose pairs of `table` (`normal_pairs`). `first`, their start, omits padding.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:

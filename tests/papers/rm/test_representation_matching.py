@@ -102,7 +102,7 @@ NETWORKS = {
     "keywords": ("cnn+channels~16@16@16@16+hidden~20+kernel~3+pool_every~2", (1, 11, 14)),
     "lenet": ("cnn+bias~false+channels~6@16+hidden~12@9+padding~valid", (1, 28, 28)),
     "no dense": ("cnn+channels~5@7@9+hidden~none+kernel~3+padding~valid+pools~2", (3, 22, 25)),
-    "even kernel": ("cnn+channels~5@9+hidden~20+kernel~4", (2, 17, 13)),
+    "even kernel": ("cnn+channels~5@9+hidden~20+kernel~4+padding~valid", (2, 17, 13)),
     "wide": ("cnn+channels~40@12+hidden~20", (1, 10, 10)),
     "mlp": ("mlp+hidden~7@5", (6,)),
     "logistic": ("logistic", (6,)),

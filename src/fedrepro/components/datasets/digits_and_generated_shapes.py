@@ -129,10 +129,7 @@ def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
 
 
 def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Return the mask of pixels that belong to the shape `name`: bool (SIDE, SIDE).
-
-    `down` and `across` are pixel coordinates (SIDE, SIDE), -1 to 1 inside the shape's box.
-    """
+    """Return the mask of pixels that belong to the shape `name`: bool (SIDE, SIDE)."""
     from_middle = np.hypot(down, across)
     box = np.maximum(np.abs(down), np.abs(across))
     masks = {

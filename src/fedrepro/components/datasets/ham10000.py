@@ -108,11 +108,7 @@ def ham10000(
 def _choose(
     labels: np.ndarray, rows: np.ndarray, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose rows to keep unchanged, and rows to copy and change, for `count` examples per class.
-
-    `labels` are int64 (N,), `rows` the row numbers of a split, int64 (n,). Returns row numbers to
-    keep, int64 (m,), and to copy, int64 (c,). If count is 0, all rows of the split are kept.
-    """
+    """Return numbers of `rows` to keep and to copy changed, for `count` examples per class."""
     if not count:
         return rows, rows[:0]
     chosen, copies = [], []
@@ -160,10 +156,7 @@ def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.nda
 def _read(
     raw: Path, files: tuple[str, ...], size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...], tuple[int, int]]:
-    """Read photographs, uint8 (N, 3, size, size), class numbers and lesion numbers, int64 (N,).
-
-    Photographs are sorted by name. Also returns the lesions' names, and (width, height) as stored.
-    """
+    """Read photographs, uint8 (N, 3, size, size), class numbers and lesion numbers, int64 (N,)."""
     pictures: dict[str, np.ndarray] = {}
     table: dict[str, tuple[str, str]] = {}
     stored = 0, 0

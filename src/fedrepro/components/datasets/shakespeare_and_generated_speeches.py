@@ -26,6 +26,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 
 Lines = dict[str, list[str]]
 
+HEADINGS = ("PROLOGUE", "EPILOGUE")
 HEADING = re.compile(r"(ACT|SCENE)\b")
 DIRECTION = re.compile(r"\[[^\]]*\]")
 TINY_SPEAKER = re.compile(r"([A-Z][^\n:]*):$")
@@ -58,6 +59,10 @@ class _Speeches:
         self.open = None
 
 
+def _plain(title: str) -> str:
+    return title.replace("'", "").strip(" .")
+
+
 def read_plays(path: Path) -> Lines:
     """Read the speeches of each role from `plays.tar.xz`: {role: speeches}.
 
@@ -70,7 +75,7 @@ def read_plays(path: Path) -> Lines:
                 lines = play.read_text(encoding="utf-8").splitlines()
             except ValueError as error:
                 raise corrupt_file_error(path, f"{play.name} is not a text in UTF-8") from error
-            started = False
+            started, title = False, next((line for line in lines if line.strip()), "")
             for line in lines:
                 speaker, tab, speech = line.partition("\t")
                 if HEADING.match(line):
@@ -79,10 +84,10 @@ def read_plays(path: Path) -> Lines:
                     speeches.end()
                 elif started and tab and speaker:
                     speeches.begin(f"{play.stem}/{speaker}", speech)
-                elif started and tab and not speech.isupper():
-                    speeches.more(speech)
-                elif started and tab:
+                elif started and tab and _plain(speech) in {_plain(title), *HEADINGS}:
                     speeches.end()  # the title of the play, again
+                elif started and tab:
+                    speeches.more(speech)
             speeches.end()
     return speeches.lines
 
@@ -132,7 +137,7 @@ def read_leaf(path: Path) -> Lines:
         elif play and HEADING.match(line.strip()):
             speeches.end()
         elif play and speaker:
-            speeches.begin(f"{play}/{speaker[1].strip()}", speaker[2])
+            speeches.begin(f"{play}/{speaker[1].strip().upper()}", speaker[2])
         elif play and line.startswith("  " if errors else "    "):
             speeches.more(line)
         else:
@@ -259,7 +264,7 @@ ValidationShare = Annotated[
 @register(
     "dataset",
     "shakespeare",
-    version=1,
+    version=2,
     files=FILES,
     title="Shakespeare",
     licence="public domain",

@@ -63,11 +63,7 @@ class Synthetic:
         return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw how many training and test examples each client has: two int64 (clients,).
-
-        The clients have the indices `first`, first + 1, …. Every client takes two uniform numbers
-        of one stream, which are turned into one normal number.
-        """
+        """Draw how many training and test examples each client has: two int64 (clients,)."""
         stream = self._stream("synthetic-sizes")
         # the counter of the generator stands for four numbers
         stream.bit_generator.advance(first // 2)  # type: ignore[attr-defined]

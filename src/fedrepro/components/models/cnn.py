@@ -52,6 +52,9 @@ def cnn(
     if len(image) != 3:
         said = f"model 'cnn' works on images, not on inputs of shape {shape}"
         raise FedreproError(f"{said}; choose mlp or logistic, or another data set")
+    if padding == "same" and kernel % 2 == 0:
+        said = f"model 'cnn' keeps the size of images with odd kernels alone, not with {kernel}"
+        raise FedreproError(f"{said}: give another kernel, or padding~valid")
     layers: list[Layer] = []
     for place, count in enumerate(channels, start=1):
         edge = kernel // 2 if padding == "same" else 0

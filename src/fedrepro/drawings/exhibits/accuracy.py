@@ -136,12 +136,7 @@ class AccuracyAndSize(Figured):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line, str]]:
-    """Group methods whose models are equally large at every x, to draw one line of size for all.
-
-    Returns a list of (labels, line, name), bounds such as pooled training first. The name is "500"
-    for a constant size, "50·J" if the size is 50 times the x value J, else "same". A method that
-    matches hidden units keeps its own line. Methods of size zero are left out.
-    """
+    """Group methods whose models are equally large at every x, to draw one line of size for all."""
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     *_, symbol = layout.axis_of(exhibit)
     sizes = layout.lines(exhibit, numbers, exhibit.settings.size, "")
@@ -265,6 +260,9 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     """Return {method's label: line of test accuracy by MB sent in all; a point without rounds}."""
     with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
     rows = numbers[numbers[ROUND].notna() | ~with_rounds]
+    peers = [m.label for m in exhibit.measures if m.spec.method_kind.on_graph]
+    twice = rows["method"].isin(peers) & (rows["metric"] == "bytes_down")  # sent along an edge
+    rows = rows.assign(mean=rows["mean"].mask(twice, 0.0))
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
     megabytes = sent.sum(min_count=len(SENT)).div(1e6).rename("x").dropna().reset_index()
     accuracy = select_series(rows, "accuracy", "test")
@@ -346,7 +344,7 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
     (low, high), styles = axes.get_ylim(), line_styles(exhibit.measures)
     shown = [path for path in paths.values() if path[0]]
     values, named = shown[0] if shown else ([], Line([], [], []))
-    free = len({size / value for size, value in zip(named.x, values, strict=True)}) > 1
+    free = 0 in values or len({x / value for x, value in zip(named.x, values, strict=True)}) > 1
     lost: list[str] = []
     marks = 0
     for measure in exhibit.measures:

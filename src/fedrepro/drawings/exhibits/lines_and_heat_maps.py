@@ -12,7 +12,7 @@ import numpy as np
 
 from fedrepro.core.metrics import all_metrics, metrics_of
 from fedrepro.drawings import lines_and_layout as layout
-from fedrepro.drawings.style import CASES, FAR, HEARD, LineStyle, line_styles
+from fedrepro.drawings.style import CASES, DASHES, FAR, LineStyle, line_styles
 from fedrepro.planning import drawing_base as checks
 from fedrepro.planning.drawing_base import CASE, ROUND, MetricName, drawing, select_series
 from fedrepro.planning.exhibit_config import key as option
@@ -33,7 +33,11 @@ Key = tuple[str, str]  # case ("" without cases) and label of a method
 
 
 class Panel(checks.Strict):
-    """One panel of a figure of lines: a metric, against rounds or the values of a parameter."""
+    """One panel of a figure of lines: a metric, against rounds or the values of a parameter.
+
+    A case is a scenario of the figure, drawn at the number in its label: 8 in "ring, 8 nodes". A
+    shown parameter is one in a method's `show`. Without `x_label` the axis is named after `along`.
+    """
 
     metric: MetricName = option(..., "the number that is drawn")
     split: str = option("", "split on which it is measured; empty if on none")
@@ -156,8 +160,12 @@ class Lines(layout.Figured):
         settings = [key for measure in shown.measures for key in measure.show]
         labels = [str(case) for case in shown.values(CASE)]
         for panel in self.panels:
-            if panel.of and panel.of not in [measure.label for measure in shown.measures]:
+            divisors = [m for m in shown.measures if m.label == panel.of]
+            if panel.of and not divisors:
                 yield f"its panel is of shares of '{panel.of}', which is none of its methods"
+            for one in divisors:
+                if one.show or (panel.along == ROUND and not one.spec.method_kind.in_rounds):
+                    yield f"its panel is of shares of '{panel.of}', which varies at one x"
             for name in filter(None, (panel.metric, panel.dots, *panel.upright)):
                 if name not in known:
                     yield f"none of its methods reports {name}, which `panels` asks for"
@@ -196,7 +204,9 @@ class Lines(layout.Figured):
         for case, method in keys:
             style, name = by_case.get(case, looks[method]), case or method
             if case and method != first.label:
-                style, name = replace(style, dash=HEARD, width=0.9), f"{case}, {method}"
+                at = [measure.label for measure in exhibit.measures].index(method)
+                style = replace(style, dash=DASHES[(at - 1) % len(DASHES)], width=0.9)
+                name = f"{case}, {method}"
             look[case, method] = named[name] = style
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
         rows = -(-len(lines) // columns)
@@ -261,9 +271,8 @@ class Map:
         """Draw the means of csv `rows` on `axes` as coloured cells, with the numbers in the cells.
 
         Colours span `limits`; `form`, such as "{:.1f}", formats numbers; `title` begins the
-        heading. Below a mean is its sd over trials. If `met` has rows of a metric that is 1 in
-        successful trials, the number of successes replaces the sd, unless all succeed. A cell
-        without success is crossed.
+        heading. Below a mean is its sd. If `met` has rows of a metric that is 1 in successful
+        trials, their number replaces the sd, unless all succeed. Cells without any are crossed.
         """
         table, sds = self.table(rows), self.table(rows, "sd")
         if met is None:
@@ -314,10 +323,8 @@ class HeatMaps(layout.Figured):
     def reasons(self, shown: checks.Planned) -> Iterator[str]:
         showing = [measure for measure in shown.measures if measure.show]
         if len(showing) != 1 or shown.cases:
-            yield (
-                "heat maps are of one method that shows every value of a parameter (show: [...]), "
-                f"without cases; {len(showing)} of its methods do"
-            )
+            said = "heat maps are of one method that shows every value of a parameter (show:"
+            yield f"{said} [...]), without cases; {len(showing)} of its methods do"
             return
         (measure,) = showing
         if len(shown.varied) + len(measure.show) < 2:

@@ -394,11 +394,7 @@ class _Walk:
         raise self.stop(layer, "is of an unknown kind, whose units may depend on their places")
 
     def _note(self, unit: int, value: Any, axis: int, places: int, **kind: bool) -> None:
-        """Record that an axis of the parameter `value` lists the units of set number `unit`.
-
-        It has `places` entries per unit; `kind` has fields of `Use`: counted (units are compared by
-        it), gives (it is a layer's output). If another call has recorded the axis, sets are joined.
-        """
+        """Record that an axis of the parameter `value` lists the units of set number `unit`."""
         name = self.named.get(id(value), "")
         if name in self.names:
             use = Use(self.names.index(name), axis, places, **kind)

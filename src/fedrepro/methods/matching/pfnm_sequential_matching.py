@@ -109,11 +109,7 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 
 
 class _Table:
-    """The current assignment of all clients' units to atoms during matching.
-
-    Each atom has a slot, a row of the arrays of sums. slots: for each client, its units' slots.
-    counts: how many units each slot has. order: slots in use, oldest atom first.
-    """
+    """The current assignment of all clients' units to atoms during matching."""
 
     def __init__(self, layer: MatchedLayer, rule: Rule, past: Past, step: int | None) -> None:
         self.layer, self.rule, self.step = layer, rule, step

@@ -88,7 +88,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Put unit order[i] of set number `layer` at place i, `order` (L,); outputs stay equal."""
+        """Make unit order[i] of set `layer` the new unit i, `order` (L,); outputs stay equal."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)

@@ -259,10 +259,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge `statement`: it holds if its interval at confidence `kept` is within the bounds.
-
-    It is refuted if its interval at confidence `broken` is outside, and else undecided.
-    """
+    """Judge `statement`: it holds if its interval at confidence `kept` is within the bounds."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)

@@ -248,10 +248,8 @@ def _row(
     # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-    if trials > 1 and not set(ours.get("by_trial", "0").split()) - {"inf"}:  # never reached in any
-        ran = [
-            s.method.values.get("rounds", 0) for _, s in point.runs if s.token == ours["setting"]
-        ]
+    if trials > 1 and set(ours.get("by_trial", "").split()) == {"inf"}:  # never reached
+        ran = [s.method["rounds"] for _, s in point.runs if s.token == ours["setting"]]
         if math.isinf(printed.value) or min(ran) >= printed.value:
             spread = 0.0
     away = difference(mean, printed.value)

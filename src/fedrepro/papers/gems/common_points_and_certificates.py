@@ -158,11 +158,7 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds, high and low, on t², t being the factor on all radii with which K spaces just meet.
-
-    weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k,
-    squared distances of w from centres c_k, in radii, (K,).
-    """
+    """Bounds, high and low, on t², t the factor on all radii at which K spaces meet."""
 
     weights: Array
     point: Array
@@ -173,11 +169,7 @@ class _Bounds(NamedTuple):
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
-    """Compute a Newton step (K,) of the weights within the simplex, and the slope along it.
-
-    It maximises at.low + `tau` sum_k log x_k from x = at.weights. Low has slopes q_k, curvatures -2
-    sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, e_k = w - c_k, a = `squares` 1 / (r_k s_k)² (K, d).
-    """
+    """Compute a Newton step (K,) of the weights within the simplex, and the slope along it."""
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))
     system = np.zeros((count + 1, count + 1))

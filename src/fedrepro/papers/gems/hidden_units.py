@@ -98,8 +98,8 @@ def sets_of(
 class Merged(NamedTuple):
     """The units of a layer that all clients share: (A, d), cluster after cluster.
 
-    merged: how many replace several units. leftover: how many are a client's own. refused: sets
-    whose balls intersect in pairs but have no common point.
+    merged: how many replace several. leftover: how many are a client's own. refused: sets whose
+    balls meet in pairs, not in one point; their units stay, as leftover, and no subset is tried.
     """
 
     units: Array
@@ -113,9 +113,8 @@ class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
     rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
-    deviation: whether a change on n examples is divided by n ("outside") or sqrt(n). layer: number
-    of the layer, 0 the lowest. search: how radii are searched. known, grouped: caches, empty at
-    first, of radii by epsilon and of clusters by their number.
+    deviation: a change on n examples is divided by n ("outside") or sqrt(n). layer: number from 0.
+    search: how radii are found. known, grouped: caches of radii by epsilon, clusters by count.
     """
 
     clients: Sequence[HiddenUnits]
@@ -206,8 +205,7 @@ class Merging:
     def merged(self, units: Units, radii: Array, clusters: Sequence[Ints]) -> Merged:
         """Replace units whose balls meet by one unit, at a common point of the balls.
 
-        `radii` (N,) are the balls' radii, `clusters` indices of units. Units without a common point
-        stay, and units in no cluster are left out.
+        `radii` (N,) are of the balls. Units outside of all `clusters` (indices) are left out.
         """
         meet = units.distances <= radii[:, None] + radii
         parts: list[Array] = []

@@ -199,11 +199,10 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
 
 @dataclass(frozen=True)
 class Intersecting:
-    """The search for a common point of the clients' spaces.
+    """The search for a common point of the clients' spaces, whose kind is "ball" or "ellipsoid".
 
-    kind: "ball" or "ellipsoid". point: where a "descent" ends, or the "deepest", whose largest
-    distance from a centre, in radii, is least. as_published: repeat mistakes of the authors' code.
-    delta: least radius of an ellipsoid.
+    point: where a "descent" ends, or the "deepest", whose largest distance from a centre in radii
+    is least. as_published: with mistakes of the authors' code. delta: least radius of an ellipsoid.
     """
 
     kind: str
@@ -233,11 +232,11 @@ class Intersecting:
 
 @dataclass
 class GoodEnough:
-    """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
+    """The spaces around J clients' models: balls where models[j].shape is (1, 1), else ellipsoids.
 
-    A model's `shape` says which. rngs: the clients' random keys. search: how radii are searched.
-    draws: "shared" directions for every radius, or "fresh" ones. radii: "drawn", tested on random
-    models, or "proven" by margins of logits. known: a cache, empty at first, by client, accuracy.
+    rngs: the clients' random keys. search: how radii are searched. draws: "shared" directions for
+    every radius, or "fresh" ones. radii: "drawn", tested on random models, or "proven" by margins
+    of logits. known: a cache, empty at first, by client, accuracy.
     """
 
     models: Sequence[Softmax]
@@ -279,7 +278,11 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[Array, dict[str, float]]:
-        """Search for a model (D + 1, K) with accuracies[j] at client j; return it and metrics."""
+        """Search for a model (D + 1, K) with accuracies[j] at client j; return it and its METRICS.
+
+        The result is the point where `search` ends (see `Intersecting`), even outside of some
+        space. Metric "common_point" is 1 if the spaces meet, 0 if they do not, NaN if unproven.
+        """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),

@@ -1,7 +1,6 @@
 """Checks that claims of PFNM alone need: on sizes, effects of parameters, and correlations.
 
-A check's number must keep bounds (`Form`). Columns are parameters that a figure sweeps, such as
-clients. Means are over trials; the spread over a column is the largest difference of its means.
+A check's number must keep bounds (`Form`). Columns are swept parameters; means are over trials.
 """
 
 from __future__ import annotations
@@ -64,7 +63,11 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check: the spread of means over column `over`, less the largest over a column in `than`."""
+    """A check: the spread over column `over`, less the largest of the spreads over columns `than`.
+
+    A column's spread is the largest mean at one of its values, minus the smallest. A mean is over
+    trials and the other columns named. Each combination of remaining columns gives a number.
+    """
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -92,10 +95,7 @@ def _means(key: str, cells: Sequence[claimed.Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """A check of a claim: correlation of methods' means, `of` and `with_method`, over all points.
-
-    A point is a combination of scenario and swept parameters.
-    """
+    """A check: correlation of means of `of` and `with_method` over scenarios and parameters."""
 
     compared = ("with_method",)
     form: Literal["correlation"]

@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedrepro.core.checksummed_files import read_checked, read_json
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.paper_files import claims_file, published_file
 from fedrepro.drawings import tables
 from fedrepro.numbers.cost_and_needs_words import megabytes, needs_in_words
@@ -77,7 +78,8 @@ class ExhibitView:
         """Write which numbers the table has, with their unit, as "Test accuracy, in percent"."""
         meant = tables.metric_meaning(tables.arrangement_of(self.about).metric)
         unit = ", in percent" if meant.unit.startswith("share") else ""
-        spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
+        over = "rounds" if tables.arrangement_of(self.about).metric in TIMES else "trials"
+        spread = f", mean ± standard deviation over {over}" if self.about["trials"] > 1 else ""
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
 
     def table(self, printed: Sequence[Row]) -> tables.TextTable:
@@ -218,7 +220,7 @@ def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str
         for head, metric in COUNTED.items():
             cells[head] = _range(values.get((label, metric), ()), _count)
         took = values.get((label, "seconds"), ())
-        cells["Seconds a trial"] = _range(took, "{:.3g}".format)
+        cells["Seconds a round"] = _range(took, "{:.3g}".format)
         cells["It sees"] = needs_in_words(method["needs"], method.get("sends", ""))
         rows.append(cells)
     heads = [head for head in (rows or [{}])[0] if any(row[head] for row in rows)]

@@ -125,7 +125,8 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     """
     import torch
 
-    if made.networks == 1 and not made.gate:
+    uniform = made.weights is None or np.ptp(made.weights) == 0
+    if made.networks == 1 and uniform and not made.gate:
         return made.state_dict()
     even = np.full((made.networks, classes), 1 / made.networks)
     weights = even if made.weights is None else made.weights
@@ -227,7 +228,8 @@ def _best(
     chosen, done = results[best]
     found = numbers_on(examples, done)
     found["seconds"] = sum(done.seconds for _, done in results)
-    row: dict[str, Any] = {name: found.get(name, 0.0) for name in NUMBERS}
+    row: dict[str, Any] = {name: found.get(name) for name in NUMBERS}
+    row["passes"] = found.get("passes", 0.0)
     row |= {"setting": chosen.token, "settings_tried": len(settings)}
     return row, done.made
 

@@ -207,10 +207,8 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             read = from_plain(load_state(path))
             after, report = made.round(state, clients, info, rng)
             again, _ = made.round(read, clients, info, rng)
-            said = (
-                "from the same state, saved and read, a round comes to another one: keep all that "
-                "it goes on with in the state, and draw from rng"
-            )
+            said = "from the same state, saved and read, a round comes to another one:"
+            said = f"{said} keep all that it goes on with in the state, and draw from rng"
             _require(kept(after) == kept(again), said)
             said = "a round changes the state that it is given: make a new one"
             _require(kept(state) == before, said)
@@ -325,5 +323,5 @@ def _digits(item: Component, named: str) -> SmallProblem:
     for at, name in enumerate(("clients", "server", "public")):
         pairs[name] = x["validation"][at::3], y["validation"][at::3]
     own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
-    how = components("training")["adam"].spec(training)
+    how = components("training")[min(item.meta["trainings"] or ["adam"])].spec(training)
     return problem_of(pairs, rows, own, model, how, made.shape, classes)

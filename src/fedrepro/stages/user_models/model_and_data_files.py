@@ -173,10 +173,11 @@ class ModelContext:
         if models.widths and not meta["any_width"]:
             return f"combines models of one width, and these have {_widths(models.widths)}"
         if model.name == MIXED and not meta["any_width"]:
-            return (
-                "combines networks of one architecture, and these are "
-                f"{model.component.meta['title']}: take an ensemble, or one that distils"
-            )
+            said = "combines networks of one architecture, and these are"
+            return f"{said} {model.component.meta['title']}: take an ensemble, or one that distils"
+        if (ways := meta["trainings"]) and self.known.training.name not in ways:
+            said = f"is for clients that trained by {' or '.join(sorted(ways))}: say their steps by"
+            return f"{said} --training, as sgd+batch_size~64+epochs~5"
         if not takes(item, model):
             return f"combines {', '.join(sorted(meta['models']))} models, not '{model.token}'"
         ways = [
@@ -249,7 +250,8 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     if files.labels and files.data:
         raise FedreproError("--clients-data gives the counts of --labels: leave out --labels")
     every = [*files.models, *([files.start] if files.start else [])]
-    read = files.read([read_state(path) for path in every], [*map(str, every)], files.words)
+    words = files.words + (files.words[:1] if files.start and len(files.words) > 1 else [])
+    read = files.read([read_state(path) for path in every], [*map(str, every)], words)
     if files.start and read.widths:
         both = f"{files.start} and the models have {_widths(read.widths)}"
         raise FedreproError(f"{both}, and only networks of one architecture train from one start")
@@ -289,10 +291,8 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         network = network_of(read.model, read.shape, read.classes)
         settings = settings_of(known["training"])
         known["clients"] = Clients(read.model, network, settings, client_data, own=tensors)
-    about = (
-        f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))} "
-        f"with {models.classes} classes, {models.clients} clients"
-    )
+    said = f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))}"
+    about = f"{said} with {models.classes} classes, {models.clients} clients"
     if not models.model.component.meta.get(MODULE):
         about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
     notes = (about, EQUAL) if counts is None else (about,)

@@ -100,6 +100,7 @@ def evaluated(
             for i, model in enumerate(models):
                 logits = network.logits(model, x)
                 hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
+                hits = hits.double().masked_fill(~logits.isfinite().all(1), torch.nan)
                 for into, each in zip(found, (hits, lost), strict=True):
                     into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
     sizes = np.array([len(client_rows) for client_rows in rows])

@@ -120,21 +120,21 @@ class Clients:
     def train(self, start: dict[str, np.ndarray], rng: RngKey, **how: Any) -> Trained:
         """Train a model at each of the chosen clients from weights `start`; return all the models.
 
-        A method must declare the need "rounds" or "client_training". Minibatches depend on (seed,
-        trial, client, round, epoch), so a method that trains a client twice in a round passes
-        rng.at(call=1) the second time. Results are in the order of `chosen` and say which models
-        are finite: the method drops others, or raises an error for them by `checked`.
+        Methods must declare "rounds" or "client_training". Models are in the order of `chosen`.
+        Drop those not `finite`, or call the result's `checked`, which then raises FedreproError.
 
         Args:
             start: tensors (1, *shape), shared by all clients, or (chosen, *shape), one per client.
-            rng: the random key of the round.
+            rng: the round's random key. Minibatches depend on it, client and epoch, so pass
+                rng.at(call=1) to train a client again in the round.
             **how: any of the following; `epochs` is required.
             epochs: passes over the examples of each client.
             chosen: indices of clients that train, by default all.
             lr: learning rate, by default that of the settings.
             steps: number of minibatches instead of whole epochs, for all, or one per client.
-            terms: added to the loss.
-            private: tensors of the terms, (chosen, *shape), which are trained too and returned.
+            terms: objects of `training/loss_terms.py`, such as [Proximal(0.1)], added to the loss.
+            private: tensors (chosen, *shape) that terms train too, by the names in each term's
+                `shapes`; the result has them as `private`.
             reference: weights that terms compare with, by default `start`.
             memory: the optimiser's state of earlier rounds, or {} to begin and get it returned.
             done: minibatches that each client took in earlier rounds; training goes on after them.
@@ -147,9 +147,8 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        `start`, `rng` and needs are as in `train`. `how` has `epochs` and, if wanted, `chosen`
-        clients, `lr`, `steps` (minibatches), loss `terms` and their `private` tensors. Models that
-        are not finite are left out, and the result has the sum of the others' weights.
+        Arguments and needs are as in `train`, without `reference`, `memory` and `keep_gradients`.
+        Models that are not finite are left out, and the result has the sum of the others' weights.
         """
         return self._fitted(train_and_average, start, rng, weights=weights, **how)
 
@@ -187,13 +186,12 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
-        The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with
-        ReLU; `hidden` are units of new hidden layers, below the new output layer. `how` (epochs,
-        lr, patience) replaces settings, `rng` is the round's key, and `weight_sd`, if given, is the
-        standard deviation of normal initial weights; images are not augmented, `patience` is 0 by
-        default. A method must declare the need "rounds" or "client_training". Clients get the body
-        and send new layers, weight0 and so on: float32 (J, *shape), NaN where diverged. Source:
-        GEMS (N. Guha, V. Smith, 2018), section 3.2, step 4.
+        The `body` is weight0 (1, D, L1), bias0 (1, L1), weight1, …, fully connected with ReLU.
+        `hidden` are units of new hidden layers below the new output layer. `how` (epochs, lr,
+        patience) replaces settings, and `rng` is the round's key. `weight_sd`, if given, is the sd
+        of normal initial weights. Images are not augmented; `patience` is 0 by default. Methods
+        must declare "rounds" or "client_training". Clients get the body and send new layers,
+        weight0, …: float32 (J, *shape), NaN where diverged. Source: GEMS, section 3.2, step 4.
         """
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
@@ -264,8 +262,7 @@ class Clients:
     def statistics(self, weights: Arrays, chosen: Chosen = None) -> dict[str, np.ndarray]:
         """Measure BatchNorm's running statistics at `weights` on all examples of `chosen` clients.
 
-        Clients that lack these weights receive them. Returns float32 (1, *shape) by tensor name,
-        pooled over clients by their numbers of examples.
+        Clients lacking these get them. Returns float32 (1, *shape) by name, pooled by examples.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 

@@ -113,10 +113,7 @@ Calls = dict[str, list[Call]]  # by the names of layers' weights
 
 @dataclass(frozen=True)
 class _Seen:
-    """The inputs and outputs of one layer in a forward pass on `count` (n) examples.
-
-    matrix: its `LayerMatrix`. calls: (torch submodule or None, inputs, outputs) of each run of it.
-    """
+    """The inputs and outputs of one layer in a forward pass on `count` (n) examples."""
 
     matrix: matrices.LayerMatrix
     count: int
@@ -280,11 +277,7 @@ def _forward(
     only: Sequence[str] | None,
     body: BodyMoments | None,
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run the network on examples x (n, D); return its layers with inputs and outputs, and logits.
-
-    Logits are (1, n, K). `body`, if given, computed the first layers, and x are its outputs. `only`
-    has keys of the layers to return; the run then ends at the last one's input, without logits.
-    """
+    """Run a network, or what follows `body`, on x (n, D); return its layers' calls, logits."""
     layers = [
         layer for layer in matrices.layer_matrices(network) if only is None or layer.key in only
     ]
@@ -305,11 +298,7 @@ def _run_layers(
     moments: bool,
     calls: Calls,
 ) -> torch.Tensor:
-    """Run `layers` on their input x; note inputs and outputs in `calls`; return logits (1, n, K).
-
-    `calls` is {weight's name: []} for layers to note; (None, input, output) is appended. With
-    `moments` the run ends at the last of these, and returns its input.
-    """
+    """Run `layers` on x, noting inputs and outputs in `calls`; return logits (1, n, K)."""
     x = x.unsqueeze(0)
     for layer, names in layers:
         weight, given = names.get("weight", ""), x.detach()[0]
@@ -332,10 +321,7 @@ class _ReachedError(Exception):
 def _run_module(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, moments: bool, calls: Calls
 ) -> torch.Tensor:
-    """Run a torch module on x (n, D); note inputs and outputs in `calls`; return logits (1, n, K).
-
-    `calls` is {weight's name: []}. With `moments` the run ends when each has a call, returning x.
-    """
+    """Run a module on x (n, D), noting inputs and outputs in `calls`; return logits (1, n, K)."""
 
     def note(weight: str, part: Any, given: Any, out: torch.Tensor) -> torch.Tensor:
         if weight not in calls:
@@ -359,12 +345,7 @@ def _run_module(
 def _errors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """Yield (layers, gradients of log p(y) by their outputs, and by the body's) for each batch.
-
-    The second item lists for each layer arrays (n, positions, outputs): one at true labels y, or
-    with `labels` "model" one for each class y, times √p(y), so that squares sum to their mean. With
-    `body` the layers are those above it; the third item lists gradients (n, D) by its outputs.
-    """
+    """Yield (layers, gradients of log p(y) by their outputs, and by the body's) for each batch."""
     import torch
 
     for rows, x in _batches(network, examples, body):

@@ -67,10 +67,7 @@ def p2p_nodes(
 
 
 def _observe(seen: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw inputs (N, 2) and targets (N,), float32, of N examples of the linear regression.
-
-    `seen` (N, 2) is 1 for coordinates that an example's node sees; other coordinates become 0.
-    """
+    """Draw inputs (N, 2) and targets (N,), float32, of N examples of the linear regression."""
     x = generator.uniform(-1, 1, seen.shape) * RANGE * seen
     y = THETA[0] + x @ THETA[1:] + NOISE * generator.standard_normal(len(x))
     return x.astype(np.float32), y.astype(np.float32)

@@ -190,11 +190,7 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 
 
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
-    """Compute the printed and the corrected bound on samples for mixing matrix `weights` (N, N).
-
-    `own` (N,) says which bit each node observes; `delta` is the allowed probability of an error. A
-    sample's evidence against a wrong bit is KL(0.7 || 0.3) in nats. Returns the bounds by metric.
-    """
+    """Compute the printed and the corrected bound on samples for mixing matrix `weights` (N, N)."""
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T

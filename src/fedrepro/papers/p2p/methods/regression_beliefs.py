@@ -159,11 +159,7 @@ def regression_beliefs(
 
 
 def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield for each step a new example of each node: features (repeats, N, 3) and target noise.
-
-    Features are 1 and two coordinates; the noise is (repeats, N). `views` (N, 2) is 1 for the
-    coordinates that each node sees, and 0 for coordinates that are 0 at the node.
-    """
+    """Yield for each step a new example of each node: features (repeats, N, 3) and target noise."""
     draws = rng.stream("regression-beliefs")
     for _ in range(steps):
         x = draws.uniform(-RANGE, RANGE, (repeats, 2))[:, None, :] * views

@@ -101,11 +101,7 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """Find two sigma2 to bisect between: one whose network has more than `size` units, one not.
-
-    If all networks are larger, the second sigma2 is above MOST. If none is larger, as for the size
-    of all clients together, both are the smallest sigma2.
-    """
+    """Find two sigma2 to bisect between: one whose network has more than `size` units, one not."""
     sigma2 = 1.0
     if at(sigma2, 0)[0] > size:
         while sigma2 <= MOST and at(sigma2 * STEP, 0)[0] > size:
@@ -209,11 +205,7 @@ def _beside(
     units: int | None,
     class_weights: bool,
 ) -> GlobalModel | None:
-    """Put networks of the first clients in `order` side by side, `units` units per hidden layer.
-
-    Nothing is matched. Returns None if no number of clients has exactly the size. With
-    `class_weights` a client's logit counts by its share of the class's examples.
-    """
+    """Put networks of the first clients in `order` side by side, `units` units per hidden layer."""
     assert info.label_counts is not None
     pairs = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     counts = {divmod(wanted, width) for wanted, width in pairs}
