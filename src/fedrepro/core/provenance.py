@@ -77,7 +77,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
             return "libraries not pinned"
     made_of = about["components"]
     if "feature" not in made_of:  # an old json, of the features' first versions
-        found = re.findall(r"features~([^+;]+)", " ".join(made_of.get("dataset", ())))
+        found = re.findall(r"features~([^+;.]+)", " ".join(made_of.get("dataset", ())))
         made_of = {**made_of, "feature": [f"{name};v1;" for name in found]}
     for kind, resolved in made_of.items():
         known = components(kind)

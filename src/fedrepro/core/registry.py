@@ -147,6 +147,8 @@ def components(kind: str) -> dict[str, Component]:
     for file in _of_file.keys() - files:
         for item in _of_file.pop(file):
             _found[item.kind].pop(item.name, None)
+    for item in (one for own in _of_file.values() for one in own):  # also of the same file
+        _found[item.kind].setdefault(item.name, item)
     for file in files:
         if file not in _of_file:
             _load(file)

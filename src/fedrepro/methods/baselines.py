@@ -84,10 +84,10 @@ def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Globa
     assert info.clients is not None
     assert info.example_counts is not None
     accuracies = info.clients.evaluate(clients.tensors, on="validation").accuracy
-    validating = np.isfinite(accuracies).all(axis=0)
+    validating = np.isfinite(accuracies).any(axis=0)  # a model that overflows has no accuracy
     share = info.example_counts[validating] / info.example_counts[validating].sum()
     scores = accuracies[:, validating] @ share
-    best = int(scores.argmax())
+    best = int(np.nan_to_num(scores, nan=-1.0).argmax())
     return replace(clients.alone(best), diagnostics={"chosen_by": float(scores[best])})
 
 

@@ -74,8 +74,7 @@ EXACT = {
 def parts_of(network: Network) -> Parts | None:
     """Return a network's layers for compiled code, leaving out dropout; None if unsupported."""
     layers, convolutions, shape = list(network.layers), [], network.shape
-    rates = {layer.rate for layer in layers if isinstance(layer, Dropout)}
-    if len(rates) > 1 or any(type(layer) not in EXACT for layer in layers):
+    if any(type(layer) not in EXACT for layer in layers):
         return None
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
@@ -101,14 +100,15 @@ def parts_of(network: Network) -> Parts | None:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
+    dropout = any(isinstance(layer, Dropout) for layer in layers)
     maps = [layer for layer in layers if isinstance(layer, Affine | Variational)]
     if not maps or layers[-1] is not maps[-1]:
         return None
     drawn = isinstance(maps[-1], Variational)
-    turns = (type(maps[-1]), Relu, Dropout) if rates else (type(maps[-1]), Relu)
+    turns = (type(maps[-1]), Relu, Dropout) if dropout else (type(maps[-1]), Relu)
     if any(type(layer) is not turns[at % len(turns)] for at, layer in enumerate(layers)):
         return None
-    if drawn and (rates or convolutions or recurrent):
+    if drawn and (dropout or convolutions or recurrent):
         return None
     kinds = {layer.biased for layer in maps}
     kinds |= {convolution.biased for convolution, _, _ in convolutions}

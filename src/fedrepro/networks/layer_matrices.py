@@ -89,7 +89,7 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
         return _of_module(network)
     matrices = []
     for layer, shape, names in network.places:
-        if isinstance(layer, Affine | Convolution2d):
+        if type(layer) in (Affine, Convolution2d):
             kernel = None
             if isinstance(layer, Convolution2d):
                 kernel = (shape[0], layer.kernel, layer.kernel)

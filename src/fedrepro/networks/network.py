@@ -71,9 +71,8 @@ class Network:
         for layer in self.layers:
             local = layer.parameters(shape)
             named = {name: re.sub("^[a-z]+", rf"\g<0>{place}", name) for name in local}
-            if taken := {own for _, _, names in placed for own in names.values()} & {
-                *named.values()
-            }:
+            earlier = {name for _, _, names in placed for name in names.values()}
+            if taken := earlier & {*named.values()}:
                 said = f"two layers have a tensor '{min(taken)}'"
                 raise FedreproError(f"{said}: begin its name with a small letter")
             placed.append((layer, shape, named))
@@ -86,7 +85,7 @@ class Network:
         """Return (layer, its tensors' names) in order of evaluation: max pooling before ReLU."""
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
-            if isinstance(pairs[i][0], Relu) and isinstance(pairs[i + 1][0], MaxPool):
+            if type(pairs[i][0]) is Relu and type(pairs[i + 1][0]) is MaxPool:
                 pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
         return tuple(pairs)
 

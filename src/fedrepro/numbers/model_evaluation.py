@@ -53,6 +53,8 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = class_scores(network, model, split.examples, draws)
+    if scores.isnan().any():
+        return np.full((len(split.labels), 1), np.nan)
     right: np.ndarray = scores.argmax(1).cpu().numpy() == _asked(network, split, scores)
     return right.reshape(len(split.labels), -1)
 

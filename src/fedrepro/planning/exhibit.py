@@ -22,6 +22,7 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
 from fedrepro.data import partitions_populations_and_holdouts as partition_building
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE, TABLE, Planned
@@ -232,11 +233,13 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
     _require_fitting(measure, scenario, usual)
 
     def trained(changes: Mapping[str, Any]) -> Scenario:
-        if not measure.training:
-            return usual
-        old = {"name": usual.training.name, **usual.training.values}
-        changed = ComponentEntry.model_validate(old).changed({**measure.training, **changes})
-        return replace(usual, training=changed.spec("training", sweep=measure.races))
+        own = usual
+        if measure.training:
+            old = {"name": usual.training.name, **usual.training.values}
+            changed = ComponentEntry.model_validate(old).changed({**measure.training, **changes})
+            own = replace(usual, training=changed.spec("training", sweep=measure.races))
+        _require_training(measure.spec, own)
+        return own
 
     for group in measure.groups.values():
         if measure.races:
@@ -252,6 +255,21 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
                 yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
+def _require_training(method: Spec, scenario: Scenario) -> None:
+    meta, training = method.component.meta, scenario.training
+    if meta["trainings"] and training.name not in meta["trainings"]:
+        known = ", ".join(sorted(meta["trainings"]))
+        said = f"method '{method.name}' is defined with the training {known} only"
+        raise FedreproError(f"{said}, not '{training.name}'")
+    if meta["one_start"] and not training["shared_init"]:
+        said = f"method '{method.name}' combines models that trained from one start, and here each"
+        raise FedreproError(f"{said} client draws its own: set shared_init of the training to true")
+    population = partition_building.population_of(scenario.dataset, scenario.partition)
+    if population and training.values.get("augment", "none") != "none":
+        said = f"'{scenario.dataset.token}' makes clients when they train, whose images are not"
+        raise FedreproError(f"{said} augmented: take augment~none")
+
+
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
     """Raise FedreproError if `measure` cannot run in `changed`, its own version of `scenario`."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
@@ -261,18 +279,6 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
             f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "
             f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
         )
-    if meta["trainings"] and changed.training.name not in meta["trainings"]:
-        raise FedreproError(
-            f"method '{method.name}' is defined with the training "
-            f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
-        )
-    if meta["one_start"] and not changed.training["shared_init"]:
-        said = f"method '{method.name}' combines models that trained from one start, and here each"
-        raise FedreproError(f"{said} client draws its own: set shared_init of the training to true")
-    population = partition_building.population_of(changed.dataset, partition)
-    if population and changed.training.values.get("augment", "none") != "none":
-        said = f"'{changed.dataset.token}' makes clients when they train, whose images are not"
-        raise FedreproError(f"{said} augmented: take augment~none")
     public, own = public_data_of(method), changed.dataset
     if public and len({one.values.get("features", "pixels") for one in (public, own)}) > 1:
         said = f"method '{method.name}' has public data {public.token}, scaled otherwise than"

@@ -115,8 +115,10 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     ours, theirs = ([data["sha256"] for data in about["data"]] for about in (mine, kept))
     differ = "the data differ: their checksums are not the recorded ones"
     notes = [] if ours == theirs else [differ]
-    keys = ("seed", "trials", "components")
+    keys, both = ("seed", "trials"), mine["components"].keys() & kept["components"].keys()
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
+    if any(mine["components"][kind] != kept["components"][kind] for kind in both):
+        notes.append("not as in the record: components")
     origins = ((*about["computed"], about.get("drawn", about)) for about in (mine, kept))
     now, then = (
         {f"{name} {version}" for made in side for name, version in made["versions"].items()}

@@ -28,6 +28,7 @@ from fedrepro.planning.scenarios_runs_and_jobs import public_data_of, specs_of
 from fedrepro.record import record_entries_and_leaderboards as records
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import read_reports
+from fedrepro.stages.data import resolved
 from fedrepro.stages.job_log_results_gpu_lock import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
@@ -90,7 +91,7 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
                 if then != [spec.resolved] and path not in old:
                     old[path] = f"{path} is of {then[0]}, which is {spec.resolved} now"
         public, tune = public_data_of(run.method), run.tune
-        now = (public and public.resolved), (tune and tune.resolved)
+        now = (public and resolved(public)), (tune and tune.resolved)
         for path, source in sources.items():
             then = [source.get("public_data", {}).get("resolved"), source.get("tune")]
             for was, due in zip(then, now, strict=True):
@@ -147,8 +148,11 @@ def _require_same(exhibit: Exhibit, about: Mapping[str, Any], now: Mapping[str, 
     """Raise FedreproError if the record `about` has another seed or scenario than `now` says."""
     differing = [] if about["seed"] == now["seed"] else [f"seed {about['seed']}"]
     for kind, then in about["scenario"].items():
-        values = now["scenario"].get(kind, {}).get("values", {})
-        differing += [k for k, v in then["values"].items() if values.get(k, v) != v]
+        ours = now["scenario"].get(kind, {"name": "", "values": {}})
+        differing += [kind] if then["name"] != ours["name"] else []
+        differing += [k for k, v in then["values"].items() if ours["values"].get(k, v) != v]
+    tokens, others = ({m["label"]: m["token"] for m in one["methods"]} for one in (about, now))
+    differing += [label for label, token in tokens.items() if others.get(label) != token]
     if differing:
         said = f"{exhibit.key} is recorded with other values than the config has, of"
         raise FedreproError(f"{said} {', '.join(differing)}: compute it again")

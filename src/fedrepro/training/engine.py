@@ -17,6 +17,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.compiled_layout_and_buffers import parts_of
+from fedrepro.networks.layers import Dropout
 from fedrepro.networks.network import IMAGE, Network
 from fedrepro.training.loss_terms import Correction, Proximal, Terms, compiled_kind
 from fedrepro.training.minibatches_and_augmentation import Task
@@ -274,6 +275,7 @@ def is_compiled(procedure: Procedure, device: str) -> bool:
         parts is not None
         and (device == "cpu" or parts.drawn)
         and (procedure.settings.augment == "none" or bool(parts.convolutions))
+        and len({layer.rate for layer in network.layers if isinstance(layer, Dropout)}) < 2
         and not procedure.perturbations
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1

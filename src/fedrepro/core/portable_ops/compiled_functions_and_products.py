@@ -324,10 +324,7 @@ def _multiply(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute out = begin + a @ b block by block, so that sums stay in registers, data in caches.
-
-    Matrices are pointers, a (rows, length); *_row are row strides, a_inner the column stride of a.
-    """
+    """Compute out = begin + a @ b in blocks of registers; *_row are row strides of pointers."""
     # what is read again and again should be the smaller one, or stay in the first cache
     panel = columns if length * columns <= FEW else PANEL
     for first in range(0, columns, panel):

@@ -164,7 +164,8 @@ class Lines(layout.Figured):
             if panel.of and not divisors:
                 yield f"its panel is of shares of '{panel.of}', which is none of its methods"
             for one in divisors:
-                if one.show or (panel.along == ROUND and not one.spec.method_kind.in_rounds):
+                several = {*one.show, *shown.varied} - {panel.along}
+                if several or (panel.along == ROUND and not one.spec.method_kind.in_rounds):
                     yield f"its panel is of shares of '{panel.of}', which varies at one x"
             for name in filter(None, (panel.metric, panel.dots, *panel.upright)):
                 if name not in known:

@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -334,9 +333,11 @@ class _Walk:
                 if (meta := arg.meta.get("tensor_meta"))
                 and ((1,) * len(shape) + meta.shape)[1 - len(shape)] == shape[1]  # as broadcast
             ]
-            root = self.parts[""]
-            at = {arg: attrgetter(str(arg.target))(root) for arg in wide if arg.op == "get_attr"}
             # factors of units that are learned are permuted with them
+            own = dict(self.parts[""].named_parameters(remove_duplicate=False))
+            at = {
+                arg: own[arg.target] for arg in wide if arg.op == "get_attr" and arg.target in own
+            }
             learned = {a: v for a, v in at.items() if self.named.get(id(v)) in self.names}
             others = [arg for arg in wide if arg in self.given and arg not in learned]
             units = [self.given[arg].unit for arg in others] or [FIXED]

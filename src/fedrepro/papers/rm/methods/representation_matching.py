@@ -156,10 +156,7 @@ def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
 
 
 def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
-    """Undo max pooling of `value` (A, B, C, H', W'): positions of maxima get the value, others 0.
-
-    `pooled` has these positions and the size before pooling; if it is None, `value` is returned.
-    """
+    """Undo max pooling of `value` (A, B, C, H', W'), by positions `pooled`, if not None."""
     if pooled is None:
         return value
     from torch.nn.functional import max_unpool2d
@@ -183,10 +180,7 @@ def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
 
 @cache
 def _squared_gap() -> Any:
-    """Return a torch function of (back, target) (A, B, …) for |back - target|² per example, (A, B).
-
-    It saves memory: its backward pass overwrites the stored difference with the gradient.
-    """
+    """Return f(back, target) = |back - target|² per example, (A, B), which saves memory."""
     import torch
 
     class SquaredGap(torch.autograd.Function):
