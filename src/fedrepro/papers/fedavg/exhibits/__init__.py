@@ -120,6 +120,7 @@ exhibits["rate-cnn-fedsgd"] = exhibit(
     caption="As table-2-cnn-one-epoch, FedSGD at 0.464, in the paper's grid two above 0.215.",
     methods=[at_rate(NON_IID_FEDSGD, 0.464)],
     cases={"shards": NON_IID, "iid": {"label": "IID", "methods": [at_rate(FEDSGD, 0.464)]}},
+    notes=["One rate, 0.464, to the end. IID came after the other's number.", t1.ENDS, t1.WEIGHTS],
 )
 
 B_INF, B_50, B_10 = (t1.minibatches(size, [0.5, 1.0, 2.0]) for size in (None, 50, 10))
