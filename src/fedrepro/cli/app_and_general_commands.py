@@ -106,7 +106,7 @@ def exhibits(
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command(scale, key, exhibit.suffix)}")
     for paper, file in plan.files.items():
-        for version in file.boards:
+        for version in (board for board in file.boards if file.parts(board, scale)):
             say(f"{paper}/{version}: the leaderboard, made of all exhibits {paper}/{version}-*")
             say(f"    {command(scale, f'{paper}/{version}')}")
     say(*plan.mistakes)

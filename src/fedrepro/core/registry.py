@@ -35,7 +35,7 @@ SCENARIO = ("dataset", "partition", "model", "training", GRAPH)
 WITHOUT_GRAPH = SCENARIO[:-1]
 # arguments of a user's class, by the value that they get
 SHAPES = ("shape", "input_shape")
-CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
+CHANNELS = ("in_channels", "in_features", "input_channels")
 CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
 LENET = {"channels": [6, 16], "kernel": 5, "padding": "valid", "hidden": [120, 84]}
