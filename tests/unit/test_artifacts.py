@@ -153,11 +153,9 @@ def test_other_programs_read_what_is_written_and_a_compact_table_is_the_same(tmp
     rng = np.random.default_rng(0)
     table = {"trial": np.repeat(np.arange(20), 500), "value": rng.choice(rng.random(500), 10000)}
     found = {}
-    for kept in (False, True):
-        artifacts.write_table(tmp_path / str(kept), table, "metrics", {}, compact=kept)
-        found[kept] = artifacts.read_table(
-            tmp_path / str(kept), "metrics"
-        ).replace_schema_metadata()
+    for way in (False, True):
+        artifacts.write_table(tmp_path / str(way), table, "metrics", {}, compact=way)
+        found[way] = artifacts.read_table(tmp_path / str(way), "metrics").replace_schema_metadata()
     assert found[True].equals(found[False])
     assert 2 * (tmp_path / "True").stat().st_size < (tmp_path / "False").stat().st_size
 
@@ -244,6 +242,7 @@ def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
     with pytest.raises(FedreproError, match=r"it was made as train/digits-trials-0/a"):
         READ[kind](two)
     READ[kind](tmp_path / "copy")  # outside of any tree it may be called anything
+    assert artifacts.place_of("/home/train/results/tiny/train/x/a") == "train/x/a"
 
 
 def test_tables_of_another_kind_are_refused_and_those_of_before_checksums_are_read(tmp_path):

@@ -11,7 +11,7 @@ from small_exhibits import small
 
 from fedrepro.core.checksummed_files import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.leaderboard import bytes_up
+from fedrepro.drawings.leaderboard import bytes_up, pictures
 from fedrepro.drawings.lines_and_layout import rules
 from fedrepro.numbers import leaderboard as boards
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv
@@ -144,9 +144,14 @@ def test_failed_runs_and_missing_scenarios_give_no_rank_and_near_bounds_no_score
     assert table.loc["alike", "failed"] == 3
     assert table.loc["alike", ["group", "Digits, even, 4 clients"]].isna().all()
     assert "alike" not in rows["good"].standing.not_significantly_different
+    each, own = made(Part(CASES), board=BOARD.model_copy(update={"each_trial": True}))
+    told = boards.scenarios(each, own.values()).query("case == 'even'")["setting"]
+    assert "good" not in set(told)  # but a setting in each trial
     _, rows = made(Part(CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}))
     assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"
     assert rows["good"].standing.group == 1
+    broken.numbers.loc[broken.numbers["metric"] == "forward_passes", "mean"] = np.nan
+    assert made(broken)[1]["votes"].method == rows["votes"].method  # by the trials with numbers
     found, rows = made(Part(CASES | {"easy": LEVELS | {"pooled": 0.505}}))
     assert [scene.case for scene in found.scenes] == list(CASES)
     assert len(rows["good"].scenes) == 3
@@ -198,9 +203,8 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     low = {"even": LEVELS | {"good": 0.3}}
     found, _ = made(Part(CASES), Part(low, data="Shapes"), Part(low, data="Ovals"))
     good = {row.data: row for row in boards.board_rows(found) if row.method.label == "good"}
-    assert {data: row.standing.score.value for data, row in good.items()} == pytest.approx(
-        {"Digits": 0.75, "Shapes": -0.5, "Ovals": -0.5, "all": (0.75 - 0.5 - 0.5) / 3}
-    )
+    scores = [row.standing.score.value for row in good.values()]
+    assert scores == pytest.approx([0.75, -0.5, -0.5, (0.75 - 0.5 - 0.5) / 3])
     assert list(good) == ["Digits", "Shapes", "Ovals", "all"]
     everywhere, single = good["all"], good["Shapes"]
     assert everywhere.drawn == "data sets and trials"
@@ -285,8 +289,9 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
 
 def test_no_mark_is_cut_by_an_edge() -> None:
     place = ROOT / "reports/record/paper/arena"
+    given = read_json(place / "1.json")["board"], pd.read_csv(place / "1.csv")
     with rules():
-        drawn = bytes_up(read_json(place / "1.json")["board"], pd.read_csv(place / "1.csv"))
+        drawn = bytes_up(*given)
         drawn.canvas.draw()
     for axes in drawn.axes:
         box = axes.get_window_extent()
@@ -294,14 +299,16 @@ def test_no_mark_is_cut_by_an_edge() -> None:
             _, y = axes.transData.transform(mark.get_xydata()[0])
             half = mark.get_markersize() / 2**0.5 * drawn.dpi / 72  # a diamond's
             assert box.y0 <= y - half < y + half <= box.y1
+    for own in ({"score": np.nan}, {"score_low": -np.inf, "score_high": np.inf}):
+        assert pictures(given[0], given[1].assign(**own))
 
 
 def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
     """And one of a single exchange is on all of them, by one line."""
     file = load_exhibits()["arena"]
 
-    def planned(rounds):
-        entry = {"name": "fedavg", "label": "mine", "rounds": rounds, "fraction": 1.0}
+    def planned(rounds, **more):
+        entry = {"name": "fedavg", "label": "mine", "rounds": rounds, "fraction": 1.0, **more}
         return Plan(Config(also={"arena": [entry]}), {"arena": file}, "paper")
 
     plan, once = planned(20), planned(1)
@@ -310,6 +317,8 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange():
     told = str(plan.without[min(parts), "mine"])
     assert told.startswith("arena/1 compares methods of one exchange, and method 'fedavg' runs for")
     assert told.endswith("give it rounds: 1")
+    chosen = planned(1, proximal=[0.0, 0.1], choose="pooled_train")
+    assert "not by pooled_train: leave out `choose`" in str(chosen.without[min(parts), "mine"])
     assert any("goes without 'mine'" in sentence for sentence in plan.mistakes)
     for made, keys in ((plan, ["arena/rounds"]), (once, parts)):
         assert all("mine" in {m.label for m in made.exhibit(key).measures} for key in keys)

@@ -145,10 +145,8 @@ def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_t
     sizes[0] = "client0,9000"
     Path("sizes.csv").write_text("\n".join(["client,examples", *sizes]))
     share = np.array([9000, *trained[1].sum(1)[1:]], float)
-    for table, weights, note in (
-        (["--labels", "sizes.csv"], share, False),
-        ([], np.ones(CLIENTS), True),
-    ):
+    given = (["--labels", "sizes.csv"], share, False), ([], np.ones(CLIENTS), True)
+    for table, weights, note in given:
         combined("average", *files, *table)
         assert ("all weigh the same" in capsys.readouterr().out) == note
         made = torch.load("combined.pt", weights_only=True)
@@ -291,6 +289,7 @@ def test_what_cannot_be_decided_is_refused_in_a_sentence(case):
         (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
         (["local"], "'local' is control"),
         (["distillation"], "needs data of the clients (--clients-data)"),
+        (["fednova_once"], "is for clients that trained by sgd: say their steps by --training"),
         (["pfnm"], "needs label counts (--labels, a row per client"),
         (["pfnm+sigma~1"], "did you mean 'sigma2'"),
         (["pfnm+sigma2~1@2"], "lists several values"),

@@ -66,6 +66,7 @@ ROUNDS = next(code for code in CODE if '@method("my_fedavg"' in code)
 PEER = next(code for code in CODE if "class MyNeighbours" in code)
 WALK = next(code for code in CODE if '"my_walk"' in code)
 SAM = next(code for code in CODE if '@method("my_sam"' in code)
+SGD = MEDIAN.replace("label=", "trainings={'sgd'}, label=")
 
 
 @pytest.fixture
@@ -91,6 +92,7 @@ def changed(text: str, old: str, new: str) -> str:
     ("text", "names"),
     [
         (MEDIAN, {"median"}),
+        (SGD.replace("    tensors", "    info.training['momentum']\n    tensors", 1), {"median"}),
         (ROUNDS, {"my_fedavg", "my_fedavgm"}),
         (SAM, {"my_sam"}),
         (PEER, {"my_neighbours"}),

@@ -22,6 +22,7 @@ from fedrepro.cli.main import main
 from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.core import user_component_files as component_files
 from fedrepro.core.checkpoint_and_model_files import read_models
+from fedrepro.core.checksummed_files import read_json, write_json
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.raw_files import raw_files
 from fedrepro.networks.predict import network_of
@@ -212,9 +213,13 @@ def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
     assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
     folder = workplace / "results" / "tiny" / "prepare"
     assert "mnist+validation~30: prepared in" in capsys.readouterr().out
-    info = json.loads(next(folder.glob("mnist-*/dataset.json")).read_text())
+    (path,) = folder.glob("mnist-*/dataset.json")
+    info = read_json(path)
     assert sum(info["counts"]["validation"]) == 30
     assert [source["form"] for source in info["sources"]] == ["publisher"] * 4
+    write_json(path, info | {"sources": info["sources"][1:]})  # as of other files
+    assert main(["data", "fetch", "mnist+validation~30", "--scale", "tiny"]) == 0
+    assert "mnist+validation~30: prepared in" in capsys.readouterr().out
 
 
 def test_what_is_ready_is_not_prepared_again(workplace, capsys):

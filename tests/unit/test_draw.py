@@ -33,10 +33,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.lines_and_layout import figure, lines, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
+from fedrepro.numbers.exhibit_files import _components
 from fedrepro.numbers.run_times import timings_of
 from fedrepro.numbers.tables_and_selection import csv_text, read_csv, summarise
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.stages.figures_claims_and_pages import draw_exhibit
+from fedrepro.stages.figures_claims_and_pages import _require_current, draw_exhibit
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -249,6 +250,11 @@ def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_th
     with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
         drawn_with(run.method.resolved.replace(";v", ";v0."))
     drawn_with(run.method.resolved)
+    data = {"name": "mnist", "validation": 200, "features": "centred"}
+    tuned = small(dataset=data, methods=[{"name": "average", "label": "A", "tune": {}}])
+    assert _components(tuned, [{"resolved": {}}]).keys() == {"feature", "tune"}
+    with pytest.raises(FedreproError, match="m is of tune;v0, which is"):
+        _require_current("x", {next(iter(tuned.trials)): {"m": {"tune": "tune;v0"}}})
 
 
 def test_runs_on_different_data_are_refused():

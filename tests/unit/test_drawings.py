@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ from small_exhibits import file_of, small
 from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.checksummed_files import read_json
-from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
+from fedrepro.drawings.exhibits.accuracy import BESIDE, byte_lines, paths_of, round_lines
 from fedrepro.drawings.exhibits.lines_and_heat_maps import pair_maps
 from fedrepro.drawings.lines_and_layout import Line, by_case, close_up, figure, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
@@ -81,6 +82,11 @@ def test_sizes_and_shares_are_the_csvs_and_against_rounds_each_measured_one():
     assert found["U-Ens"].mean == [level["mean"].iloc[0]] * 2
     rounds = numbers.query("method == 'D-SGD, a step per message' and split == 'test'")
     assert rounds["round"].isna().sum() == 1
+    methods = [{"name": "gossip_sgd", "label": "G"}]  # each message is sent and received once
+    exhibit = small(graph={"name": "ring"}, methods=methods, sweep={"partition.clients": [2]})
+    rows = [("accuracy", "test", 0.5), ("bytes_up", "", 1e6), ("bytes_down", "", 1e6)]
+    rows = pd.DataFrame(rows, columns=["metric", "split", "mean"])
+    assert byte_lines(exhibit, rows.assign(method="G", round=1, sd=0.0))["G"].x == [1.0]
 
 
 def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
@@ -143,6 +149,9 @@ def test_panels_of_a_row_have_one_scale_and_what_lies_below_is_named():
     assert {text.get_text() for text in panel.texts} == {"0.01", "10"}  # of both ends
     (lost,) = panel.get_legend().get_texts()
     assert lost.get_text() == "↓ parameter average 30 %"
+    exhibit, numbers = numbers_of("matching-or-size", values)
+    with rules():
+        assert figure(exhibit, numbers.assign(sigma2=0.0))
 
 
 def test_a_table_has_shown_settings_as_text_and_heads_of_data_and_what_varies():
@@ -229,6 +238,7 @@ def near(mean: float) -> Line:
         # what failed in all trials is not in the way
         ({"PFNM": near(0.9), "U-Ens": near(0.8), "lost": near(math.nan)}, 0.79, 0.91),
         ({"lost": near(math.nan)}, 0.0, 1.0),
+        ({"PFNM": near(0.9), "U-Ens": Line([2], [0.8], [0.0])}, 0.79, 0.91),  # left out at a point
         # a rival that collapses, and a control far below the rivals, are left out; one near is not
         ({"PFNM": near(0.35), "KD": near(0.15), "clients alone": near(0.2)}, 0.34, 0.36),
         ({"PFNM": near(0.35), "PFNM unmatched": near(0.32)}, 0.31, 0.36),

@@ -14,6 +14,7 @@ from torch.nn import functional
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.compiled_layout_and_buffers import parts_of
 from fedrepro.networks.layers import Affine, Dropout, Relu
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of, probabilities
@@ -268,8 +269,8 @@ def test_networks_have_the_papers_numbers_of_parameters(token, shape, count):
     assert Layout(found.shapes).numbers == count
 
 
-def chosen(net, device, terms):
-    return is_compiled(Procedure(net, procedure("sgd"), terms), device)
+def chosen(net, device, terms, **values):
+    return is_compiled(Procedure(net, procedure("sgd", **values), terms), device)
 
 
 def ways(net):
@@ -298,6 +299,12 @@ def test_layers_of_ones_own_and_several_rates_are_differentiated_automatically()
         first, second = map(Dropout, rates)
         layers = (maps[0], Relu(), first, maps[1], relu, second, maps[2])
         assert chosen(Network((5,), layers, "mlp"), "cpu", []) == compiled
+    assert Network((5,), (maps[0], own), "mlp").draws  # perhaps
+    odd = type("Odd", (Affine,), {"parameters": lambda own, shape: {"W": shape}})
+    with pytest.raises(FedreproError, match="two layers have a tensor 'W'"):
+        _ = Network((5,), (odd(4), odd(3)), "mlp").places
+    assert not chosen(network("mlp"), "cpu", [], augment="crop_flip")
+    assert parts_of(replace(network("char-lstm"), layers=network("char-lstm").layers[:2])) is None
 
 
 def test_bayesian_networks_train_in_compiled_steps_alone():
@@ -316,6 +323,7 @@ def test_bayesian_networks_train_in_compiled_steps_alone():
           for predict in ("last", "all")),
         ("cnn", {}, (64,), "model 'cnn' works on images, not on inputs of shape"),
         ("cnn", {"channels": [2] * 4, "kernel": 3}, (8, 8), "leaves nothing of images of 8×8 pix"),
+        ("cnn", {"kernel": 4}, (8, 8), "keeps the size of images with odd kernels alone"),
     ],
 )  # fmt: skip
 def test_inputs_that_a_network_cannot_read_are_asked_for_by_name(model, values, shape, told):

@@ -114,10 +114,12 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
     told = r"reads .*owners\.npy and does not say so.* add to its"
     with pytest.raises(FedreproError, match=told):
         partitions()["own_cut"].make(Assignment, EXAMPLES, RngKey(0))
+    graph = text.replace('"partition"', '"graph"').replace("len(examples)", "examples")
+    named(graph, "graph.py")
+    with pytest.raises(FedreproError, match=told):
+        weights_of(components("graph")["own_cut"].spec(), 3, RngKey(0))
     os.close(os.open(tmp_path / "seen", os.O_CREAT))
-    with (
-        component_files.opened_files() as seen
-    ):  # not what is made anew, as by torchvision's import
+    with component_files.opened_files() as seen:  # not what is made anew, as torchvision does
         os.close(os.open(tmp_path / "made", os.O_RDWR | os.O_CREAT | os.O_EXCL))
         os.close(os.open(tmp_path / "seen", os.O_RDONLY))
     assert [Path(file).name for file in seen] == ["seen"]
@@ -136,6 +138,8 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
         ("Assignment(owner, 3)", "'own_cut' makes 3 clients, and 1 were planned: let it have"),
         ("Assignment(owner[:-1], 3)", "gives owners int64 (89,): let them be (90,)"),
         ("Assignment(owner / 1, 3)", "gives owners float64 (90,)"),
+        ("Assignment(owner.tolist(), 3)", "gives owners int64 (90,)"),
+        ("Assignment(owner * 0, 1, noise=-np.ones(1))", "noise that is not an array of 1 varia"),
         ("Assignment(owner, 2)", "be (90,) and whole, from 0 to 1, or -1 for nobody"),
         ("examples.label", "mine.py, line 10, `return examples.label`: AttributeError: 'Trai"),
         ("owner", "returns a ndarray: let it return Assignment, in mine.py"),

@@ -53,6 +53,7 @@ def test_a_csv_is_read_in_its_order(csv):
     found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))  # whole numbers in their order
     assert (found.y.tolist(), found.classes) == ([2, 1, 2, 0], ("-1", "9", "10"))
     assert read_csv_examples(csv("a,kind\n1,x\n2,\n"), "kind", False).classes == ("0",)
+    assert len(of_csv(csv(f"a,kind\n1,{10**18}\n2,{10**18 + 1}\n")).classes) == 2
 
 
 @pytest.mark.parametrize("ends", ["\r\n", "\n\n"])
@@ -164,7 +165,9 @@ def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):
 def test_files_that_are_no_npz_or_not_there_are_sentences(npz, tmp_path):
     whole = npz(x=X, y=[0, 1, 0])
     content = whole.read_bytes()
-    for other in (content[: len(content) // 2], b"", GOOD.encode()):
+    np.savez_compressed(whole, x=X, y=[0, 1, 0])
+    packed = whole.read_bytes()
+    for other in (content[:300], b"", GOOD.encode(), packed[:115] + packed[:9] + packed[124:]):
         whole.write_bytes(other)
         told(whole, read_npz, "cannot be read")
     np.save(tmp_path / "one.npy", X)

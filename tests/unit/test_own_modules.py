@@ -328,6 +328,7 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
         assert not rows[name]["not_applied"]
     assert rows["best_client"]["accuracy"] == 1
+    assert rows["pfnm"]["accuracy_worst"] is None  # of one model
     made[1].load_state_dict(torch.load("out/best_client.pt", weights_only=True), strict=True)
     numbers = sum(p.numel() for one in made for p in one.parameters())
     assert rows["uniform_ensemble"]["bytes_up"] == 4 * numbers

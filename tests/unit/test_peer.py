@@ -226,6 +226,9 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert stopped == scores.idxmin()
     kept = load_state(tmp_path / "n")["trials"]
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
+    assert peer(digits, tmp_path / "one", "--measure-every", "1+until~0.3") == 0
+    ends = final(tmp_path / "one").set_index("metric")["value"]  # the mean reaches it in the last
+    assert np.ceil(ends["rounds_to_target"]).tolist() == ends["rounds"].tolist()
 
 
 def test_training_sends_nothing_and_a_node_that_diverged_goes_on_with_what_it_had():

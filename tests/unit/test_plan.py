@@ -339,9 +339,8 @@ def test_pieces_of_trials_are_told_apart_and_a_process_of_one_job_finds_it():
         "x-trials-0-1-clients-0-1", "x-trials-0-1-clients-2",
         "x-trials-2-3-clients-0-1", "x-trials-2-3-clients-2",
     ]  # fmt: skip
-    assert job_values.folders_of("results/tiny/train/x-trials-0-1") == [
-        "results/tiny/train/x-trials-0-1"
-    ]
+    one = "results/tiny/train/x-trials-0-1"
+    assert job_values.folders_of(one) == [one]
     assert job_values.log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
     # As on a cluster, where it is the first that the plan is asked for.
     found = plan("tiny", granularity=Granularity(clients_per_job=1))
@@ -378,15 +377,15 @@ def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
     """A list of jobs goes on where it was stopped; what was told otherwise is computed again."""
     monkeypatch.chdir(tmp_path)
     one = JOB | {"method": {"name": "finite_beliefs", "repeats": 2, "steps": 3}}
-    two = one | {"trials": [1, 1], "out": "other"}
+    two = one | {"trials": [1, 1], "out": "other", "data": "made"}  # and so comes behind it
     Path("jobs").write_text(f"{json.dumps(one)}\n\n{json.dumps(two)}\n")
     times = []
-    for gone in ("job.json", "metrics.parquet", "job.json"):
+    for gone in ("other/job.json", "other/metrics.parquet", "made/job.json", "other/job.json"):
         assert main(["job", "jobs"]) == 0
         files = (Path(name, "metrics.parquet") for name in ("made", "other"))
         times.append([file.stat().st_mtime_ns for file in files])
-        Path("other", gone).unlink()
-    assert [len(set(own)) for own in zip(*times, strict=True)] == [1, 3]
+        Path(gone).unlink()
+    assert [len(set(own)) for own in zip(*times, strict=True)] == [2, 4]
     assert json.loads(Path("made/job.json").read_text())["stage"] == "simulate"
     assert main(["job", "nothing"]) == 2
     Path("jobs").write_text(json.dumps({**one, "stage": "agregate"}))

@@ -15,6 +15,7 @@ import pytest
 from test_datasets import arrays_of
 
 from fedrepro.components.datasets.ham10000 import FILES, REDUCED
+from fedrepro.components.datasets.shakespeare_and_generated_speeches import read_plays
 from fedrepro.components.datasets.speech_commands import FILE, KEYWORDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.data.prepared import SPLITS, Arrays
@@ -169,7 +170,7 @@ Rousillon. A palace
     I bury a second husband.
   BERTRAM. And I in going, madam, weep o'er [Aside]
     my father's death anew;
-  COUNTESS. Be thou blest.
+  Countess. Be thou blest.
   Exit
   LAFEU. Once.
 
@@ -200,9 +201,8 @@ def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> No
     arrays = arrays_of("shakespeare+source~leaf", tmp_path)
     assert arrays.group_names == ("ALLS WELL/COUNTESS", "THE COMEDY OF ERRORS/COUNTESS")
     assert arrays.stand_in == ""
-    assert text_of(arrays, "train", "ALLS WELL/COUNTESS") == (
-        "In delivering my son from me,\nI bury a second husband."
-    )
+    told = text_of(arrays, "train", "ALLS WELL/COUNTESS")
+    assert told == "In delivering my son from me,\nI bury a second husband."
     assert text_of(arrays, "train", "THE COMEDY OF ERRORS/COUNTESS") == "Another one\nof that name."
     # B is no character of a training text
     assert text_of(arrays, "test", "ALLS WELL/COUNTESS") == "e thou blest."
@@ -236,6 +236,9 @@ def test_a_text_of_other_letters_and_other_files_of_cifar10_are_refused(tmp_path
         write_tar(tmp_path / "plays.tar.xz", {"plays/a.txt": text})
         with pytest.raises(FedreproError, match=told):
             arrays_of("shakespeare", tmp_path)
+    play = b"A PLAY\nACT I\nFOOL\tone\n\tALAS\n\tA PLAY\n\tno\nFOOL\ttwo\n\tEPILOGUE\n\tno\n"
+    write_tar(tmp_path / "plays.tar.xz", {"plays/a.txt": play})
+    assert read_plays(tmp_path / "plays.tar.xz") == {"a/FOOL": ["one\nALAS", "two"]}
     (tmp_path / "tiny_shakespeare.txt.xz").write_bytes(lzma.compress(b"Fool:\ncaf\xe9\n"))
     with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
         arrays_of("shakespeare+source~tiny", tmp_path)

@@ -75,6 +75,9 @@ AGAINST_ROUNDS = method("fedavg", rounds=6) | {"drawing": "accuracy-against-roun
 NINE = {f"c{k}": {"label": f"{k}", "training": {"lr": k / 9}} for k in range(1, 10)}
 MAPS, SHOWN = {"drawing": "heat-maps"}, method("pfnm", show=["sigma2"], sigma2=[0.1, 1])
 CLOSE = {"drawing": "accuracy-close-up", "methods": TWO}
+PART = {"metric": "bytes_up", "of": "M"}
+PER = [(SHOWN, {"along": "clients"}), (method("average") | {"sweep": ONE}, {"along": "round"})]
+MADE = {"dataset": {"name": "synthetic", "clients": 1}, "partition": {"name": "natural"}}
 TWO_SWEPT = {"partition.clients": [2, 4], "training.epochs": [1, 2]}
 REFUSED = [
     *((method("downpour_sgd", rounds=[2, 3], choose=rule), told) for rule, told in CHOICES),
@@ -112,6 +115,9 @@ REFUSED = [
     (AGAINST_ROUNDS | {"sweep": ONE, "cases": NINE}, "at most 8, not 9"),
     (MAPS | {"methods": TWO}, "heat maps are of one method that shows every value"),
     (MAPS | SHOWN | {"sweep": ONE}, "heat maps need two parameters that vary"),
+    *((own | {"drawing": {"name": "lines", "panels": [PART | at]}}, "at one x") for own, at in PER),
+    (MADE | method("fedavg", training={"augment": "crop_flip"}), "augmented: take augment~none"),
+    (method("feddf") | {"dataset": {"name": "cifar10", "features": "lite0"}}, "scaled otherwise"),
     (CLOSE | {"sweep": TWO_SWEPT}, "drawn against one swept parameter, but 2 of its sweep vary"),
     *(
         ({"methods": TWO, "drawing": {"name": "table", **given}}, told)

@@ -484,6 +484,8 @@ def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(
     assert isinstance(fedrepro.combine(local, "weighted_ensemble"), GlobalModel)
     with pytest.raises(FedreproError, match="combines networks of one architecture, and these"):
         fedrepro.combine(local, "average")
+    words = ["0.pt", "2.pt", "--start", "2.pt", "--model", "nets.py:Net,nets.py:Net", *shared[2:]]
+    assert main(["combine", "task_arithmetic", *words, "--out", "one.pt"]) == 0
     for method in ("feddf+epochs~1", "dense+epochs~1"):
         words = ["combine", method, *files, "--public", "data.npz", "--out", "student.pt"]
         assert main(words) == 0, capsys.readouterr()

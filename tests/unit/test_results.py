@@ -168,10 +168,8 @@ def test_runs_that_two_exhibits_show_are_compared_once():
 
 
 def test_what_is_measured_on_no_examples_is_compared_too():
-    key = "arena/1-fashion-mnist-skewed"
-    found = found_results.paired_differences(
-        "paper", "RegMean", "FedAvg", RECORD, metric="bytes_up", exhibit=key
-    )
+    only = {"metric": "bytes_up", "exhibit": "arena/1-fashion-mnist-skewed"}
+    found = found_results.paired_differences("paper", "RegMean", "FedAvg", RECORD, **only)
     assert (found["low"] > 0).all()
     assert len(found) == 2  # sizes are equal at both points
 
@@ -257,6 +255,7 @@ MADE = {"arithmetic": "portable", "device": "cpu"}
         ({}, "yes"),
         ({"components": {"model": ["cnn;v1;bias~true"]}}, "cnn changed since v1"),
         ({"components": {"method": ["gone;v1;"]}}, "gone changed since v1"),
+        ({"components": {"dataset": ["mnist;v1;features~convnet"]}}, "convnet changed since v1"),
         ({"computed": [MADE, {"device": "cpu"}]}, "libraries not pinned"),
         ({"computed": [MADE | {"device": "H100"}]}, "on H100"),
     ],

@@ -34,13 +34,10 @@ class Averaging:
         counts = info.example_counts[chosen]
         trained = clients.train(state, rng, epochs=1, chosen=chosen)
         share = counts / counts.sum()
-        new = {
-            k: np.tensordot(share, v, 1)[None].astype(np.float32)
-            for k, v in trained.tensors.items()
-        }
+        new = {k: np.tensordot(share, v, 1)[None].astype("f") for k, v in trained.tensors.items()}
         moved = np.full(clients.count, np.nan)
         moved[chosen] = [np.abs(v - state["weight0"][0]).sum() for v in trained.tensors["weight0"]]
-        return new, Report({"drift": float(np.nanmean(moved))}, {"drift": moved})
+        return new, Report({"drift": np.nanmean(moved)}, {"drift": moved})
 
     def model(self, state, clients):
         return GlobalModel(clients.model, state)
@@ -114,8 +111,11 @@ def in_round(frame, done, metric):
     return own["value"].to_numpy()
 
 
-def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate):
+def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate, capsys):
+    with jobs.killed_after(2):
+        assert federate(Averaging, "--checkpoint-seconds", 0) is None
     frame = federate(Averaging)
+    assert "going on from round 2 of trial-0.pt" in capsys.readouterr().err
     assert list(in_round(frame, 3, "clients_selected")) == [2, 2]
     assert list(final(frame, "messages")) == [4 * 4, 4 * 4]
     assert list(final(frame, "rounds")) == [4, 4]
@@ -239,6 +239,7 @@ def test_candidates_are_evaluated_where_the_examples_are():
         right = (hidden @ models["weight1"][2] + models["bias1"][2]).argmax(1) == given.labels[rows]
         assert alone.accuracy[0, j] == pytest.approx(right.mean())
     assert given.clients.ledger.traffic.messages_down == 4 * 2 + 1 * 4
+    assert np.isnan(given.clients.evaluate({k: models[k] * np.nan for k in models}).accuracy).all()
 
 
 @pytest.mark.parametrize("empty", [0, 2, 3])

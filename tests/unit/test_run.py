@@ -289,9 +289,7 @@ def test_who_has_a_wheel_is_told_where_to_start(tmp_path, monkeypatch, capsys):
 
 def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path):
     assert main(["start", str(tmp_path / "new")]) == 0
-    assert {path.name for path in (tmp_path / "new").iterdir()} == set(
-        snakemake_in_folder.BEGINNING
-    )
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {*snakemake_in_folder.BEGINNING}
     same = "config/config.yaml"
     assert (tmp_path / "new" / same).read_bytes() == (ROOT / same).read_bytes()
     (tmp_path / "new" / same).write_text("mine")

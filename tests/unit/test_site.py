@@ -173,6 +173,7 @@ def test_costs_are_those_of_the_csv_and_seconds_those_of_the_trials(tmp_path):
     ends = [f"{size / 1e9:.3g} GB" for size in (own.min(), own.max())]
     assert rows["FA"]["Clients send"] == " to ".join(dict.fromkeys(ends))
     assert "example counts" in rows["FA"]["It sees"]
+    assert "Seconds a round" in cost_table(shown.about, numbers.replace("bytes_down", "seconds"))[0]
     assert cost_table(shown.about, numbers[numbers["method"] == "FA"]) == []
     rows = {"trial": [0, 1, 0], "method": ["a", "a", "b+c~1"], "seconds": [1.0, 3.0, 5.0]}
     paths = [tmp_path / stage / "job/timings.parquet" for stage in ("aggregate", "train")]

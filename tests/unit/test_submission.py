@@ -251,6 +251,7 @@ def test_what_cannot_be_submitted_is_a_sentence(tmp_path, capsys):
         for said, told in (
             ([*words[:3], "quick"], "mini/1-digits is not computed whole with 'median'"),
             (["submit", "minor/1"], "unknown leaderboard 'minor/1'"),
+            (["submit", "pfnm/figure-2a"], "unknown leaderboard 'pfnm/figure-2a'"),
         ):
             assert main(said) == 2
             assert told in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from small_exhibits import small
 from synthetic import KEY, draw, plan, undrawn, workplace
 
-from fedrepro.core.checksummed_files import write_table
+from fedrepro.core.checksummed_files import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html, number_form, number_text
 from fedrepro.numbers.exhibit_files import open_recorded
@@ -126,6 +126,13 @@ def test_the_csv_of_a_figure_says_what_is_paired(recorded):
     assert drawn.loc[others.index, "mean"].tolist() == others["mean"].tolist()
     redraw("tiny", [KEY])
     assert files_of(KEY) == recorded
+    old = read_json(at := f"reports/record/tiny/{KEY}.json")
+    write_json(at, old | {"failed": {"m": ["m failed"]}})
+    redraw("tiny", [KEY])
+    assert "m failed" in read_json(at)["notes"]
+    write_json(at, old | {"seed": 1, "scenario": {"model": {"name": "mlp", "values": {"hidden": 0}}}})
+    with pytest.raises(FedreproError, match="other values than the config has, of seed 1, hidden:"):
+        redraw("tiny", [KEY])
 
 
 @pytest.mark.parametrize("key", ["rm/entropy-term", "gems/table-7"])
@@ -160,8 +167,7 @@ def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tm
     assert "partition.clients: [2, 4]" in text
     changed = text.replace("partition.clients: [2, 4]", "partition.clients: [2, 8]")
     (tmp_path / "pfnm.yaml").write_text(changed)
-    monkeypatch.setattr(
-        "fedrepro.stages.figures_claims_and_pages.load_exhibits", lambda: load_exhibits(tmp_path)
-    )
+    stage = "fedrepro.stages.figures_claims_and_pages"
+    monkeypatch.setattr(f"{stage}.load_exhibits", lambda: load_exhibits(tmp_path))
     with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
         redraw("tiny", [KEY])

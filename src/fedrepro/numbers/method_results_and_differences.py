@@ -89,7 +89,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     folder = reports / scale
     drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
     if not drawn:
-        said = f"{folder} has no exhibit to take results from: draw one (make draws the quick scale)"
+        said = f"{folder} has no exhibit to take results from: draw one (make: all of quick)"
         fix = "or read the record by --reports reports/record --scale paper"
         raise FedreproError("; ".join([f"{said}, {fix}", *plan.mistakes]))
     exhibits = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
