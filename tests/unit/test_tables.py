@@ -130,8 +130,9 @@ def test_the_csv_of_a_figure_says_what_is_paired(recorded):
     write_json(at, old | {"failed": {"m": ["m failed"]}})
     redraw("tiny", [KEY])
     assert "m failed" in read_json(at)["notes"]
-    write_json(at, old | {"seed": 1, "scenario": {"model": {"name": "mlp", "values": {"hidden": 0}}}})
-    with pytest.raises(FedreproError, match="other values than the config has, of seed 1, hidden:"):
+    old["scenario"]["model"]["values"]["hidden"] = "9"
+    write_json(at, old | {"seed": 1})
+    with pytest.raises(FedreproError, match="than the config has, of seed 1, hidden: compute it"):
         redraw("tiny", [KEY])
 
 

@@ -117,7 +117,7 @@ def _run(files: exhibit_files.ExhibitFiles, warnings: list[str]) -> dict[str, An
     timings = timings_of(about, source.parent) if source.name == "reports" else []
     spent = spent_by_stage(timings)
     seconds = spent.get("seconds", {})
-    if not spent or ("aggregate" in seconds and "train" not in seconds):
+    if not seconds or ("aggregate" in seconds and "train" not in seconds):
         warnings.append(f"the run time of {key} is not recorded in full: timings are missing")
     known = [origin for origin in about["computed"] if "machine" in origin]
     machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
