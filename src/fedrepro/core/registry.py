@@ -144,11 +144,12 @@ def components(kind: str) -> dict[str, Component]:
     """Import the modules that define components of a kind, as method; return components by name."""
     _import(kind)
     files = component_files.configured_files()
-    for file in _of_file.keys() - files:
+    gone = _of_file.keys() - files
+    for file in gone:
         for item in _of_file.pop(file):
             _found[item.kind].pop(item.name, None)
-    for item in (one for own in _of_file.values() for one in own):  # also of the same file
-        _found[item.kind].setdefault(item.name, item)
+    for item in [one for own in _of_file.values() for one in own] if gone else []:
+        _found[item.kind].setdefault(item.name, item)  # a part of the same file may have gone
     for file in files:
         if file not in _of_file:
             _load(file)

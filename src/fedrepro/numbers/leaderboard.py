@@ -382,12 +382,7 @@ def _ends(name: str, found: object, ends: Sequence[str] = ENDS) -> dict[str, flo
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
-    """Return {cost: number} of a method in `scene`; `…_with_choice` includes parameter selection.
-
-    Bytes are in uploads of all clients' models. To select, the server sends candidates' models (an
-    ensemble's networks once) to all clients, and gets accuracies in one more exchange. Methods of
-    several exchanges run once per candidate. For the best client, all models go to all clients.
-    """
+    """Return {cost: number} of a method in `scene`; `…_with_choice` includes selection."""
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
     up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))

@@ -115,9 +115,10 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     ours, theirs = ([data["sha256"] for data in about["data"]] for about in (mine, kept))
     differ = "the data differ: their checksums are not the recorded ones"
     notes = [] if ours == theirs else [differ]
-    keys, both = ("seed", "trials"), mine["components"].keys() & kept["components"].keys()
+    keys, made = ("seed", "trials"), (mine["components"], kept["components"])
+    lacking = {"feature"} if any("feature" not in one for one in made) else set()  # of old records
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]
-    if any(mine["components"][kind] != kept["components"][kind] for kind in both):
+    if any(made[0].get(k) != made[1].get(k) for k in {*made[0], *made[1]} - lacking):
         notes.append("not as in the record: components")
     origins = ((*about["computed"], about.get("drawn", about)) for about in (mine, kept))
     now, then = (

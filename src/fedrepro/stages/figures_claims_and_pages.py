@@ -160,16 +160,29 @@ def _require_same(exhibit: Exhibit, about: Mapping[str, Any], now: Mapping[str, 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """Raise FedreproError unless recorded `numbers` have just the configured methods and trials."""
+    rows = final(numbers).to_dict("records")
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
-        for row in final(numbers).to_dict("records")
+        for row in rows
     }
     wanted = {
         (*map(comparable_text, point.values.values()), label): trials
         for point in exhibit.points
         for label, trials in point.trials.items()
     }
-    other = sorted({key[-1] for key, trials in wanted.items() if recorded.get(key) != trials})
+    settings = {
+        (*map(comparable_text, point.values.values()), measure.label, setting.token)
+        for point in exhibit.points
+        for measure in point.measures
+        for setting in measure.settings
+    }
+    at = [
+        (*(comparable_text(r[k]) for k in exhibit.swept), r["method"], r["setting"]) for r in rows
+    ]
+    other = sorted(
+        {key[-1] for key, trials in wanted.items() if recorded.get(key) != trials}
+        | {key[-2] for key in at if isinstance(key[-1], str) and key[-1] and key not in settings}
+    )
     if other or len(recorded) > len(wanted):
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "

@@ -199,10 +199,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of LLVM code for a tile of a matrix: one row of vectors, or some rows of one vector.
-
-    Its form is `kind`: 1 to 10 (VECTORS), the vectors of one row, or 11 to 14, for 2 to 5 rows.
-    """
+    """Writer of LLVM code for a tile: 1 to 10 vectors of a row, or 2 to 5 rows of one vector."""
 
     def __init__(self, code: Code, dtype: Any, index: Any) -> None:
         super().__init__(code.builder, dtype)

@@ -334,7 +334,9 @@ class _Walk:
                 and ((1,) * len(shape) + meta.shape)[1 - len(shape)] == shape[1]  # as broadcast
             ]
             # factors of units that are learned are permuted with them
-            own = dict(self.parts[""].named_parameters(remove_duplicate=False))
+            root = self.parts[""]
+            own: dict[Any, Any] = dict(root.named_buffers(remove_duplicate=False))
+            own |= dict(root.named_parameters(remove_duplicate=False))
             at = {
                 arg: own[arg.target] for arg in wide if arg.op == "get_attr" and arg.target in own
             }

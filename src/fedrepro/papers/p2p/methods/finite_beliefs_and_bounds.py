@@ -170,10 +170,7 @@ def finite_beliefs(
 
 
 def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
-    """Simulate `repeats` runs; return the share with an error at a node after each step, (steps,).
-
-    `weights` (N, N) is the mixing matrix; `bits` (N,) says which bit, 0 or 1, each node observes.
-    """
+    """Return the share of `repeats` runs with an error at a node after each step, (steps,)."""
     # log l of a zero and of a one at each node under each parameter, (N, 2, M)
     ones = ONE[BITS[:, bits]].T
     likelihoods = np.log(np.stack([1 - ones, ones], axis=1))

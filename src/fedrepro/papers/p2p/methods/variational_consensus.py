@@ -165,10 +165,7 @@ class VariationalConsensus:
         return {"before": state["before"], "after": self._after(state, peers)}
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
-        """Return the loss term for the KL divergence from the prior, for local training in a round.
-
-        In the `first` round the prior is the model's; later the node's belief after averaging.
-        """
+        """Return the KL divergence from the prior, the model's in the `first` round, as a term."""
         from fedrepro.training.loss_terms import GaussianPrior
 
         sd = network.prior_sd if first else None

@@ -159,10 +159,7 @@ def _posterior(state: Mapping[str, Any]) -> streaming.Posterior:
 
 @dataclass(kw_only=True)
 class _StreamingEnsemble:
-    """An ensemble of clients' networks, which train on as data arrive in steps; a round is a step.
-
-    weighted: whether networks count by the examples of each class that they were trained on.
-    """
+    """An ensemble of clients' networks, trained further as data arrive in steps, one a round."""
 
     weighted: ClassVar[bool] = False
     steps: Steps = 15

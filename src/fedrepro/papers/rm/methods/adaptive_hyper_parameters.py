@@ -305,11 +305,7 @@ class AdaptiveMatching(MatchingRounds, AdaptiveFedAvg):
 
 
 def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo) -> float:
-    """Compute the mean cross-entropy of `weights` on the server's validation examples, for rewards.
-
-    It is NaN if a weight is not finite. Other terms of clients' loss are left out: since the
-    entropy term keeps predictions uncertain, the full loss would soon stop falling.
-    """
+    """Compute the mean cross-entropy of `weights` on the server's examples; NaN if not finite."""
     import torch
 
     from fedrepro.training.federation.client_queries_and_costs import evaluated
