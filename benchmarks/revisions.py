@@ -34,7 +34,7 @@ NAMES = {
     "clients": "training.federation.clients",
     "engine": "training.engine",
     "trainer": "training.compiled_trainer",  # imported by the engine when it trains
-    "examples": "training.stored_and_generated_examples",
+    "examples": "training.training_examples",
     "minibatches": "training.minibatches_and_augmentation",
     "settings": "training.training_settings_and_procedures",
 }
