@@ -310,8 +310,9 @@ def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
 def test_models_graphs_features_and_one_shot_methods_return_what_they_should(monkeypatch):
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
-    with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
-        weights_of(returning("graph", "ring", None), 1, RngKey(0))
+    for made in (None, np.full(1, 1.0), [0.5, 0.5], np.array(1.0), np.ones((2, 2, 1)), [["a"]]):
+        with pytest.raises(FedreproError, match="graph 'ring' .*: let it return W"):
+            weights_of(returning("graph", "ring", made), 1, RngKey(0))
     spec = returning("feature", "centred", None)
     monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
     with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):

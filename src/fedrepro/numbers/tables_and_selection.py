@@ -108,7 +108,8 @@ def summarise(
             series |= further((files or {}).get(run, ()), token, measure, trials, where)
             rows = [place | row for row in _number_rows(series, chosen)]
             if measure.over_clients and not without_number(series):
-                among = stats.over_clients(frames[run], token, trials, where)
+                every = stats.of_belief(frames[run], measure.belief)
+                among = stats.over_clients(every, token, trials, where)
                 for row in rows:
                     row[stats.CLIENTS_SD] = among.get((row["metric"], row["split"]))
             numbers += rows
@@ -215,7 +216,7 @@ def candidates(
         series = stats.by_metric(judged[is_final(judged)], setting.token, trials, where)
         criterion: Sequence[float] = ()
         if choice and measure.chosen:
-            if race:  # the last rung that it came to in all trials
+            if race and len(rows) > 1:  # the last rung that it came to in all trials
                 due = judged[judged["round"].isin(schedules.rungs(race))]
                 counts = due.groupby("round")["trial"].nunique()
                 judged = due[due["round"] == counts.index[counts == counts.max()].max()]

@@ -47,15 +47,21 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
     None keeps those of all together. Split `belief`, "before" or "after" averaging, becomes "test".
     """
-    if belief is not None:
-        frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
-        frame = frame.assign(split=frame["split"].replace(belief, TEST))
+    frame = of_belief(frame, belief)
     together = frame["client"].isna()
     if node is None:
         return frame[together]
     own, key = frame["client"] == node - 1, frame["metric"] + "/" + frame["split"]
     has = key.isin(key[own]) | frame["metric"].isin(MEANS)
     return frame[own | (together & ~has)]
+
+
+def of_belief(frame: pd.DataFrame, belief: str | None) -> pd.DataFrame:
+    """Keep metrics of a node's `belief`, "before" or "after" averaging, as split "test"."""
+    if belief is None:
+        return frame
+    frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
+    return frame.assign(split=frame["split"].replace(belief, TEST))
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:

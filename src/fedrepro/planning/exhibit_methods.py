@@ -209,6 +209,9 @@ def _exhibit_method(
             raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
         over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
         tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
+        if clash := [key for key in tune.swept if key in spec.values]:
+            said = f"{name} has a parameter '{clash[0]}' of its own, so that the tuning's is hidden"
+            raise FedreproError(f"{said}: list one method for each value of it")
         ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]
     every = entry.measure_every or case.measure_every or settings.measure_every
     measure = ExhibitMethod(
@@ -255,6 +258,9 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         rules = " or ".join(schedules.SELECTION_RULES)
         said = f"{name} lists several values of {measure.chosen[0]}"
         raise FedreproError(f"{said}; say how one is chosen (choose: {rules})")
+    if measure.tune and choose.split == "client_validation":
+        said = f"{name} is fine-tuned on the examples by which '{choose.name}' chooses"
+        raise FedreproError(f"{said}: choose by others, such as public or server")
     if choose.over != "end" and not measure.spec.method_kind.in_rounds:
         said = f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'"
         raise FedreproError(f"{said}; choose over: end")

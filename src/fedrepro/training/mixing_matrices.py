@@ -33,11 +33,17 @@ def checked_weights(
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
-    for place, row in enumerate(rows):
-        if len(row) != len(rows):
-            found = f"{len(rows)} rows, and that of node {place} has {len(row)} numbers"
-            raise FedreproError(f"{who} is not square: it has {found}")
-    weights = np.array(rows, np.float64)
+    form = f"{who} does not return rows of numbers: let it return W, (N, N)"
+    try:
+        for place, row in enumerate(rows):
+            if len(row) != len(rows):
+                found = f"{len(rows)} rows, and that of node {place} has {len(row)} numbers"
+                raise FedreproError(f"{who} is not square: it has {found}")
+        weights = np.array(rows, np.float64)
+    except (TypeError, ValueError) as error:
+        raise FedreproError(form) from error
+    if weights.ndim != 2:
+        raise FedreproError(form)
     if len(weights) != clients:
         fix = f"there are {clients} clients: give it a row and a column for each"
         raise FedreproError(f"{who} is for {len(weights)} nodes, and {fix}")

@@ -64,13 +64,7 @@ def _drawn_counts(
     gamma: np.random.Generator,
     uniform: np.random.Generator,
 ) -> np.ndarray:
-    """Draw `count` times numbers of examples by class and client: int64 (count, K, J).
-
-    The n-th draw does not depend on how many are made at a time, since random numbers are taken
-    from two streams in order. Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log
-    Gamma(alpha + 1) + log U. For a small alpha g itself would underflow, often for all J clients at
-    once (0 / 0).
-    """
+    """Draw `count` times numbers of examples by class and client: int64 (count, K, J)."""
     shape = count, available.size, clients
     grown = gamma.standard_gamma(alpha + 1, shape)
     scores = alpha * np.log(grown) + np.log1p(-uniform.random(shape))

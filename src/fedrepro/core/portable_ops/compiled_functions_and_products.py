@@ -215,13 +215,7 @@ class Vectors:
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Return (signature, generator), for Numba, of LLVM code for a block of out = begin + a @ b.
-
-    Arguments are Numba types, `typing` a context. The block has up to ROWS (6 or 12) rows, a
-    literal number of columns. A row of a and a column of b may lie in several stretches: `terms` is
-    (number, length of each). out, begin: (array, offset, row stride). a, b: (array, offset, stride
-    between stretches, within one). of: a's row stride, or (array of row offsets, first index).
-    """
+    """Return (signature, generator), for Numba, of LLVM code for a block of begin + a @ b."""
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -45,11 +45,7 @@ def _multiply_at(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_run: int, a_step: int,
     b: Any, b_run: int, b_step: int, places: Any, rows: int, runs: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
-
-    Row r of a, for r < `rows`, begins at a[places[r]] and has `runs` stretches of `length` numbers.
-    All arrays are pointers; *_row, *_run and *_step: strides between rows, stretches and numbers.
-    """
+    """Compute out = begin + a @ b; row r of a has `runs` stretches from a[places[r]] on."""
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
     together = max(1, DEEP // length)

@@ -271,11 +271,7 @@ class _Given(NamedTuple):
 
 
 class _Walk:
-    """A walk along a module's traced calls that finds sets of units which must be permuted alike.
-
-    sets: numbers of sets in a union-find structure; FIXED is the set of inputs and classes. found:
-    {a parameter's axis that lists units: number of their set}. given: {call: its output's units}.
-    """
+    """A walk along a module's traced calls: finds sets of units that must be permuted alike."""
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:
         from scipy.cluster.hierarchy import DisjointSet

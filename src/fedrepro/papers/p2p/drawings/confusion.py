@@ -72,6 +72,8 @@ class Confusion(Figured):
         rows = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
         rows = rows[(rows["setting"] == setting) & (rows["belief"] == measure.belief)]
         by_trial = rows[rows["client"] + 1 == measure.node].groupby("trial")
+        if {*range(trials)} - by_trial.groups.keys():  # a trial failed
+            return {}
         shape = {"index": "label", "columns": "predicted", "values": "count"}
         counts = (by_trial.get_group(trial).pivot(**shape).to_numpy() for trial in range(trials))
         found = pd.DataFrame([shares(of_trial, self.groups) for of_trial in counts])
@@ -85,7 +87,9 @@ class Confusion(Figured):
         (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.45, **margins)
         colours = LinearSegmentedColormap.from_list("shares", SHARES)
         for letter, axes, measure in zip(LETTERS, panels, exhibit.measures, strict=False):
-            found = map_of(numbers, measure.label)
+            if not (found := map_of(numbers, measure.label)).size:
+                axes.set_title(f"{letter}  {measure.label}: failed", loc="left")
+                continue
             axes.imshow(found, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
             for (row, column), share in np.ndenumerate(found):
                 if share > LEAST + 1e-9:
