@@ -311,7 +311,7 @@ def test_models_graphs_features_and_one_shot_methods_return_what_they_should(mon
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
     for made in (None, np.full(1, 1.0), [0.5, 0.5], np.array(1.0), np.ones((2, 2, 1)), [["a"]]):
-        with pytest.raises(FedreproError, match="graph 'ring' .*: let it return W"):
+        with pytest.raises(FedreproError, match=r"graph 'ring' .*: let it return W"):
             weights_of(returning("graph", "ring", made), 1, RngKey(0))
     spec = returning("feature", "centred", None)
     monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
