@@ -150,7 +150,7 @@ RESULT = "GlobalModel(clients.model, tensors)"
         (changed(ROUNDS, '        return {"weights": {k: v / found.weight for',
                  '        state["weights"]["bias0"][:] = 0\n        return {"weights": {k: v / '
                  "found.weight for"), "changes the state"),
-        (changed(ROUNDS, HELD, COUNTING), "comes to another one"),
+        (changed(ROUNDS, HELD, COUNTING), "gives another state"),
     ],
 )  # fmt: skip
 def test_a_broken_promise_is_found_out(found, text, told):

@@ -200,7 +200,7 @@ def describe(made, **entries):
 def test_sources_that_changed_while_they_computed_are_a_warning(made):
     describe(made, computed=[{**ORIGIN, "changed_to": "56" * 16}])
     (warning,) = record("tiny", [KEY]).warnings
-    assert "the sources changed while pfnm/figure-2a at scale tiny was computed" in warning
+    assert "the source code changed while pfnm/figure-2a at scale tiny was computed" in warning
     assert "from 121212121212 to 565656565656" in warning
 
 

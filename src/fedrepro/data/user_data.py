@@ -99,6 +99,9 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return header, lines
 
 
+NO_NPZ = (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+
+
 def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExamples:
     """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
@@ -113,15 +116,7 @@ def read_npz(path: Path, labelled: bool = True, channels: str = "") -> OwnExampl
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        EOFError,
-        KeyError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except NO_NPZ as error:
         why = getattr(error, "strerror", None)
         raise _unreadable(path, why or f"it is not a complete npz of arrays: {error}") from error
     x = arrays["x"]

@@ -123,6 +123,8 @@ def close_up(
     only last accuracies count, and 0.2 replaces 0.15. A bound, such as pooled training, widens the
     range downwards if it is at most 0.05 below the other methods.
     """
+    import pandas as pd
+
     means = {label: np.array(line.mean) for label, line in accuracy.items()}
     high = max((mean[np.isfinite(mean)].max(initial=0.0) for mean in means.values()), default=1.0)
     far = 0.2 if at_end else 0.15
@@ -136,18 +138,11 @@ def close_up(
         return rounded(min(low_ends), max(high_ends))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [label for label in means if label not in bounds] or [*means]
-    best: dict[float, float] = {}
+    # by x, since a method may be left out at a point
     at = {label: [0.0] if at_end else accuracy[label].x for label in rivals}
-    for label in rivals:  # a method may be left out at a point
-        for x, mean in zip(at[label], means[label], strict=True):
-            best[x] = max(mean, best.get(x, mean))
-    least = {label: float(means[label].min()) for label in rivals}
-    good = [
-        least[label]
-        for label in rivals
-        if all(best[x] - mean <= far for x, mean in zip(at[label], means[label], strict=True))
-    ]
-    low = min(good or least.values())
+    every = pd.DataFrame({label: pd.Series(means[label], at[label]) for label in rivals})
+    behind = every.rsub(every.max(axis=1), axis=0).max()
+    low = float((every.loc[:, behind <= far] if (behind <= far).any() else every).min().min())
     controls = [mean.min() for label, mean in means.items() if label in bounds]
     low = float(min([low, *(least for least in controls if least >= low - 0.05)]))
     # lines rise from below

@@ -19,12 +19,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods.matching import network_arrays_and_tracing as arrays
-from fedrepro.methods.matching.pfnm_sequential_matching import (
-    Matching,
-    Rule,
-    Variances,
-    match_networks,
-)
+from fedrepro.methods.matching import pfnm_sequential_matching as sequential
 from fedrepro.networks.network import widths
 
 ClassWeights = Annotated[
@@ -146,12 +141,12 @@ def pfnm(
     assert info.label_counts is not None
     shares = arrays.class_shares(info.label_counts)
     depth = len(widths(clients.tensors))
-    variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
-    network, matchings = match_networks(
+    variances = sequential.Variances(sigma2, sigma02, bias_prior, sigma2_layers)
+    network, matchings = sequential.match_networks(
         arrays.networks_of(clients.tensors, clients.widths),
         shares if class_weights else np.ones_like(shares),
         variances,
-        Rule(gamma0, popularity, count_cap, width_cap),
+        sequential.Rule(gamma0, popularity, count_cap, width_cap),
         visiting_orders(clients.clients, depth, passes, order, rng),
         replace(variances, sigma2=posterior_sigma2) if posterior_sigma2 else None,
     )
@@ -172,7 +167,7 @@ def visiting_orders(
     return list(visits)
 
 
-def matched_share(matchings: Sequence[Matching]) -> float:
+def matched_share(matchings: Sequence[sequential.Matching]) -> float:
     """Return the share of clients' hidden units that were matched to another client's unit."""
     units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
     return float(sum(m.counts[m.counts > 1].sum() for m in matchings) / units)

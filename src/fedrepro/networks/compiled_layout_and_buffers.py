@@ -27,6 +27,7 @@ from fedrepro.networks.layers import (
     Shape,
     Tensors,
     Variational,
+    of_package,
 )
 from fedrepro.networks.network import Network
 
@@ -57,24 +58,10 @@ class Parts:
         return len(self.convolutions) + len(self.recurrent) + (self.embedding is not None)
 
 
-# exactly these: a user's class that inherits from one has a `forward` of its own
-EXACT = {
-    Affine,
-    Convolution2d,
-    Dropout,
-    EachPosition,
-    Embedding,
-    Lstm,
-    MaxPool,
-    Relu,
-    Variational,
-}
-
-
 def parts_of(network: Network) -> Parts | None:
     """Return a network's layers for compiled code, leaving out dropout; None if unsupported."""
     layers, convolutions, shape = list(network.layers), [], network.shape
-    if any(type(layer) not in EXACT for layer in layers):
+    if not all(map(of_package, layers)):
         return None
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
@@ -91,12 +78,8 @@ def parts_of(network: Network) -> Parts | None:
         while layers and isinstance(layers[0], Lstm):
             recurrent.append(layers.pop(0))  # type: ignore[arg-type]
         ends = [lstm.last for lstm in recurrent]
-        if (
-            not ends
-            or not layers
-            or any(ends[:-1])
-            or ends[-1] == isinstance(layers[0], EachPosition)
-        ):
+        each = isinstance((*layers, None)[0], EachPosition)
+        if not ends or any(ends[:-1]) or ends[-1] == each:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
@@ -106,7 +89,7 @@ def parts_of(network: Network) -> Parts | None:
         return None
     drawn = isinstance(maps[-1], Variational)
     turns = (type(maps[-1]), Relu, Dropout) if dropout else (type(maps[-1]), Relu)
-    if any(type(layer) is not turns[at % len(turns)] for at, layer in enumerate(layers)):
+    if any(not isinstance(layer, turns[at % len(turns)]) for at, layer in enumerate(layers)):
         return None
     if drawn and (dropout or convolutions or recurrent):
         return None

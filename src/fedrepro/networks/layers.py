@@ -114,6 +114,11 @@ def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
 
 
+def of_package(layer: Layer) -> bool:
+    """Return whether a layer's class is ours, and not a user's that inherits from one of ours."""
+    return type(layer).__module__ == __name__
+
+
 class Plain:
     """Base of layers without tensors whose outputs have the shape of their inputs, such as ReLU."""
 

@@ -34,6 +34,7 @@ from fedrepro.networks.layers import (
     Shape,
     Tensors,
     Variational,
+    of_package,
 )
 
 if TYPE_CHECKING:
@@ -135,9 +136,9 @@ class Network:
     @cached_property
     def draws(self) -> bool:
         """Return whether training draws random numbers (dropout, variational weights)."""
-        known = (type(layer).__module__.startswith("fedrepro.") for layer in self.layers)
-        noisy = any(isinstance(layer, Dropout | Variational) for layer in self.layers)
-        return noisy or not all(known)  # a user's layer may draw
+        noisy = (Dropout, Variational)
+        # a user's layer may draw
+        return any(isinstance(one, noisy) or not of_package(one) for one in self.layers)
 
     def hidden_units(self, tensors: Arrays) -> int | None:
         """Sum hidden units over m networks, tensors (m, *shape); None if not fully connected."""

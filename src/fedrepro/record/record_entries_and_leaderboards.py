@@ -100,11 +100,12 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
     drawn = ("drawn", about.get("drawn", about))  # an old json is of one origin
     for what, origin in (drawn, *(("computed", origin) for origin in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
-            said = f"{name} was {what} at git revision {origin['revision']};"
-            yield f"{said} commit first and make it anew, so that others can repeat it"
+            said = f"{name} was {what} at git revision {origin['revision']}"
+            yield f"{said}: commit, then run it again, so that others can repeat it"
         if "changed_to" in origin:
-            said = f"the sources changed while {name} was computed, from {origin['digest'][:12]} to"
-            yield f"{said} {origin['changed_to'][:12]}; make it anew"
+            said = f"the source code changed while {name} was computed"
+            then, now = origin["digest"][:12], origin["changed_to"][:12]
+            yield f"{said} (from {then} to {now}): run it again"
 
 
 def _run(files: exhibit_files.ExhibitFiles, warnings: list[str]) -> dict[str, Any]:

@@ -61,9 +61,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     summary = tables.summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
     numbers = tables.csv_text(summary.numbers)
     described = exhibit_files.exhibit_metadata(exhibit, plan, sources)
-    if failed:
-        words = dict.fromkeys(itertools.chain(*failed.values()))
-        described |= {"notes": [*described["notes"], *words], "failed": failed}
+    described |= _failures(described, failed)
     texts = {".csv": numbers.encode(), ".choice.csv": tables.csv_text(summary.choice).encode()}
     every = tables.read_csv(numbers)
     if exhibit.timed:
@@ -128,9 +126,7 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     about = files.about
     described = {name: about[name] for name in KEPT} | exhibit_files.describe(exhibit, plan)
     _require_same(exhibit, about, described)
-    if failed := about.get("failed"):
-        words = dict.fromkeys(itertools.chain(*failed.values()))
-        described |= {"notes": [*described["notes"], *words], "failed": failed}
+    described |= _failures(described, about.get("failed", {}))
     run = {name: files.run[name] for name in records.RUN if name in files.run}
     base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
@@ -142,6 +138,12 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     base.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(Path(f"{base}.metrics.parquet"), files.read(".metrics.parquet"))
     exhibit_files.write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
+
+
+def _failures(about: Mapping[str, Any], failed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return what `failed`, {metrics file: sentences}, changes in a figure's json `about`."""
+    words = dict.fromkeys(itertools.chain(*failed.values()))
+    return {"notes": [*about["notes"], *words], "failed": failed} if failed else {}
 
 
 def _require_same(exhibit: Exhibit, about: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ class TableDrawing(Drawing):
     split: str = option("test", "split on which it is measured; empty if on none")
     sizes: bool = option(True, "the size of the model stands under each number")
     best: Literal["column", "row", "none"] = option(
-        "column", "in each of which the best number is marked; ties and bounds are not"
+        "column", "mark the best number of each column or row; ties and bounds are not marked"
     )
 
     @property

@@ -207,9 +207,9 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             read = from_plain(load_state(path))
             after, report = made.round(state, clients, info, rng)
             again, _ = made.round(read, clients, info, rng)
-            said = "from the same state, saved and read, a round comes to another one:"
-            said = f"{said} keep all that it goes on with in the state, and draw from rng"
-            _require(kept(after) == kept(again), said)
+            said = "a round gives another state after its own state was saved and read"
+            fix = "keep in the state all that a round reads, and draw from rng"
+            _require(kept(after) == kept(again), f"{said}: {fix}")
             said = "a round changes the state that it is given: make a new one"
             _require(kept(state) == before, said)
             _require_known(item, "its report", report.metrics, report.clients)
