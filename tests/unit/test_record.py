@@ -159,7 +159,7 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
     draw(made)
     (warning,) = record("tiny", [KEY]).warnings
     assert f"was drawn at git revision {revision}" in warning
-    assert "commit first" in warning
+    assert "commit, then" in warning
     assert Path(f"{BASE}.svg").exists()
 
 

@@ -92,8 +92,8 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
     drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
-    said = "95 % intervals of each score by itself. Bands: groups. A group's methods are not"
-    below = f"{said} separated from its best one. At the right: group, ranks."
+    below = "95 % intervals of each score by itself. A band: methods not separated from its best. "
+    below += "At the right: group, ranks."
     if table["group"].isna().all():
         count = int(table["scenarios"].max())
         below = f"95 % intervals over trials. Scenarios: {count}, too few for groups and ranks."
