@@ -65,6 +65,19 @@ def test_a_module_takes_and_holds_what_it_says():
     assert activations(Procedure(network, given_of()), 8) >= 8 * (5 + 5 + 4)
 
 
+@pytest.mark.parametrize("flat", [torch.flatten, lambda x, _: x.view(len(x), -1)])
+def test_colour_images_come_in_channels_last_if_the_module_takes_them_so(flat):
+    class Net(nn.Sequential):
+        def forward(self, x):
+            seen.append(x.is_contiguous())
+            return self[1](flat(self[0](x), 1))
+
+    seen, made = [], lambda *_: Net(nn.Conv2d(3, 4, 3), nn.Linear(16, 3))
+    network = network_of(model_of(made), (3, 4, 4), 3)
+    network.of_one(network.tensors, torch.rand(5, 3, 4, 4))
+    assert network.channels_last is (flat is torch.flatten) is not seen[-1]
+
+
 def clients():
     return clients_of(SIZES, 36, CLASSES)
 

@@ -106,6 +106,7 @@ class ModuleNetwork(Network):
     the largest submodule's output; products: multiplications (both for one example). draws: whether
     training is random or unlike prediction, as with dropout. moving: buffers that training changes,
     as BatchNorm's statistics; varying: others that differ between models. Models have both.
+    channels_last: whether images on a CPU are given in that memory format, which is faster.
     """
 
     model: Spec = field(kw_only=True)
@@ -114,6 +115,7 @@ class ModuleNetwork(Network):
     products: int = field(kw_only=True)
     draws: bool = field(kw_only=True)
     moving: tuple[str, ...] = field(kw_only=True)
+    channels_last: bool = field(kw_only=True)
     varying: tuple[str, ...] = ()
 
     @cached_property
@@ -178,6 +180,8 @@ class ModuleNetwork(Network):
             buffers[name] = kept.get(name, value).to(x.device, dtype)
             if name not in kept and self.module.training:
                 shared[name], buffers[name] = buffers[name], buffers[name].clone()
+        if self.channels_last and x.device.type == "cpu":
+            x = x.contiguous(memory_format=torch.channels_last)
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
         if late := [name for name, value in shared.items() if not value.equal(buffers[name])]:
             said = f"model '{self.model.name}': training changes {late[0]} in later steps alone"
@@ -225,6 +229,7 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
         if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
             raise FedreproError(f"{who} gives probabilities: leave out its last softmax")
         singles = [_required(copied(x[[row]]), 1, classes, who) for row in range(TRIED)]
+        last = _takes_channels_last(copied, x, scores)
         before, held = torch.get_rng_state(), dict(copied.named_buffers())
         trained = _required(copied.train()(x), TRIED, classes, f"{who} in training")
         drew = not torch.equal(before, torch.get_rng_state())
@@ -251,7 +256,19 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
         products=sum(products),
         draws=drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR),
         moving=moving,
+        channels_last=last,
     )
+
+
+def _takes_channels_last(made: torch.nn.Module, x: torch.Tensor, scores: torch.Tensor) -> bool:
+    """Tell whether `made` gives `scores` of images x in channels_last; those with .view may not."""
+    import torch
+
+    try:
+        found = made(x.contiguous(memory_format=torch.channels_last))
+    except Exception:  # it is another's code
+        return False
+    return torch.allclose(scores, found, NEAR, NEAR)
 
 
 def _required(scores: Any, count: int, classes: int, who: str) -> torch.Tensor:
