@@ -62,7 +62,9 @@ def rows_of(measure, *each):
         rows = curves("accuracy", "server_validation", *lines)
         ends = [line[max(line)] if line else math.nan for line in lines]
         end = curves("accuracy", "server_validation", *({None: value} for value in ends))
-        found[setting] = pd.concat([rows, end]).assign(client=None, setting=setting.token)
+        reached = ({None: 1.0 if 0.9 in line.values() else math.inf} for line in lines)
+        parts = [rows, end, curves("rounds_to_target", "", *reached)]
+        found[setting] = pd.concat(parts).assign(client=None, setting=setting.token)
     return found
 
 
@@ -96,16 +98,17 @@ def test_every_rule_reads_a_directed_metric_and_says_what_choosing_discloses():
 def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
     """What the second setting reaches after the first has ended does not count, nor does what
     either was before half of those rounds; one that diverged shortens nothing, and is lost."""
-    entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0]}}
+    entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0, 99.0]}}
     (measure,) = exhibit(choose=CURVE | {"over": "half"}, **entry).measures
     lines = (
         {1: 0.0, 2: 0.7, 3: 0.9, 4: 0.9},
         {1: 0.9, 2: 0.8, 3: 0.8, 4: 0.8, 5: 1.0, 6: 1.0},
         {1: 0.9, 2: math.nan},
+        {1: 0.1},  # no client's update was finite, so the run ended
     )
     found = candidates(rows_of(measure, *([line] for line in lines)), measure, 1, "here")
     criteria = [found[setting].criterion[0] for setting in measure.settings]
-    assert criteria == pytest.approx([0.85, 0.8, math.nan], nan_ok=True)
+    assert criteria == pytest.approx([0.85, 0.8, math.nan, math.nan], nan_ok=True)
     assert select_setting(found, measure, "here") is measure.settings[0]
 
 

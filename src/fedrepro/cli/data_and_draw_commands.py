@@ -39,7 +39,7 @@ def list_data() -> None:
             size = f"{row.bytes:,} bytes" if row.bytes else "size not known"
             say(f"  file {row.file} ({row.form}{where}): {size}, {row.checksum or NO_CHECKSUM}")
         if not rows:
-            say("  no file: it comes with a library, or is generated")
+            say("  no file to fetch")
 
 
 @data_app.command("fetch")

@@ -92,6 +92,7 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         stale = not there or note.read_text(encoding="utf-8") != _note(job)
         if stale or left.keys() & {*job.before}:
             left[job.out] = job
+            note.unlink(missing_ok=True)  # the next call computes it, whatever this one reaches
 
     def one(job: Any) -> None:
         if time.monotonic() > end or left.keys() & {*job.before}:

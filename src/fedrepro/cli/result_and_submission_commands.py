@@ -221,6 +221,7 @@ def verify(
 
     If all `runs` files, drawn by `seed`, agree, `enter` adds the entry to its leaderboard.
     """
+    from fedrepro.record.record_entries_and_leaderboards import VERDICT
     from fedrepro.stages import submissions
 
     if runs != "all" and not (runs.isdecimal() and len(runs) < 8):
@@ -234,6 +235,8 @@ def verify(
     drawn += f" (--seed {seed})" if 0 < len(verdict.computed) < verdict.runs else ""
     if verdict.differing:
         say(f"{folder} does not hold: {drawn}")
+        if enter:
+            (folder / VERDICT).unlink(missing_ok=True)
         raise typer.Exit(1)
     say(f"{folder} holds: {drawn}{', with the same bytes' if verdict.computed else ''}")
     for path in submissions.enter(folder, verdict, seed) if enter else ():

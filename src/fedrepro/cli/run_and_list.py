@@ -83,7 +83,10 @@ def run(
         wrong = next((word for word, sign, value in pairs if not (sign and value)), None)
         if wrong is not None:
             raise FedreproError(f"'{wrong}' has no value: write it as in scaffold.lr=0.1")
-        given = {"methods": methods, "changes": {key: value for key, _, value in pairs}}
+        changed = {key: value for key, _, value in pairs}
+        if len(changed) < len(pairs):
+            raise FedreproError("a parameter is given twice: leave one")
+        given = {"methods": methods, "changes": changed}
         given |= {name: context.params[name] for name in options}
     own = f"{NAMED}={shlex.quote(os.environ[NAMED])} " if os.environ.get(NAMED) else ""
     with warnings.catch_warnings(record=True) as failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import shutil
 from collections.abc import Iterable
 
 SHOWN = 80  # letters of a value or a name
@@ -86,6 +87,9 @@ def sentence_for(error: BaseException) -> FedreproError | None:
             return None
         fix = installing(EXTRAS[lacking])
         return FedreproError(f"this needs {lacking}, which is not installed here: {fix}")
+    if isinstance(error, shutil.Error):  # several of a folder
+        _, target, reason = error.args[0][0]
+        return FedreproError(f"{target} cannot be written ({reason}); fix that and start again")
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         if error.errno in FULL:
             return disk_error(error, error.filename or "a file")

@@ -79,6 +79,8 @@ def _set_aside(
 
 # Parameters that every component of a kind has besides its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
+# what a data set of a user need not say
+UNNAMED = {"files": (), "licence": "none stated", "citation": "none stated"}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()  # kinds
@@ -102,7 +104,8 @@ def register(
     require_several(kind, name, files=meta.get("files"))
 
     def keep(fn: F) -> F:
-        component = Component(kind, name, version, fn, meta, common or COMMON.get(kind))
+        known = {"title": name, **(UNNAMED if kind == "dataset" else {}), **meta}
+        component = Component(kind, name, version, fn, known, common or COMMON.get(kind))
         if name in _found[kind]:
             both = (_found[kind][name], component)
             files = " and ".join(os.path.relpath(item.file) for item in both if item.file)

@@ -241,7 +241,7 @@ def conjugate_gradients(
     `applied` is its left side, `residual` the right side minus applied(start). Stops after `steps`,
     or at a residual `tolerance` times as long as at first. Returns the solution and this ratio.
     """
-    x, direction = start.copy(), residual.copy()
+    x, direction = start + 0 * residual, residual.copy()  # NaN stays NaN
     first = square = float((residual * residual).sum())
     for _ in range(steps):
         if not square > tolerance**2 * first:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule_and_successive_halving import TIE_DIGITS
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
@@ -86,7 +87,7 @@ def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Globa
     accuracies = info.clients.evaluate(clients.tensors, on="validation").accuracy
     validating = np.isfinite(accuracies).any(axis=0)  # a model that overflows has no accuracy
     share = info.example_counts[validating] / info.example_counts[validating].sum()
-    scores = accuracies[:, validating] @ share
+    scores = np.round(accuracies[:, validating] @ share, TIE_DIGITS)
     best = int(np.nan_to_num(scores, nan=-1.0).argmax())
     return replace(clients.alone(best), diagnostics={"chosen_by": float(scores[best])})
 

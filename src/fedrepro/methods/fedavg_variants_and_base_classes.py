@@ -196,7 +196,9 @@ class Averaging(Drawn):
             traffic = Traffic(
                 sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
             )
-        exchanges = 1 + (self.batchnorm == "recalibrate")
+        exchanges = (
+            1 + clients.ledger.spent.exchanges
+        )  # statistics are asked for if any are averaged
         return Report(metrics, traffic=traffic, exchanges=exchanges)
 
 

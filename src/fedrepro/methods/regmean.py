@@ -103,10 +103,10 @@ def regmean_plus(
     """Merge layers as RegMean does, by moments of the outputs of the merged layers below.
 
     W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with p_i client i's share of examples. Â_i are moments
-    of a layer's inputs (`prepared`: the lowest's), times `alpha` off the diagonal; a `ridge` draws
-    W to the average. Layers are merged from the lowest up. Each is sent to the clients before they
-    compute moments for the next, in as many exchanges as layers. Other tensors are averaged, and
-    sent first.
+    of a layer's inputs (`prepared`: the lowest's, used if all tensors are of layers), times `alpha`
+    off the diagonal; a `ridge` draws W to the average. Layers are merged from the lowest up. Each
+    is sent to the clients before they compute moments for the next, in as many exchanges as layers.
+    Other tensors are averaged, and sent first.
     """
     assert info.clients is not None
     share = merging.shares_of(info)
@@ -119,7 +119,7 @@ def regmean_plus(
         layers = [layer for layer in matrices if layer.weight == weight]
         question = partial(input_moments, only=[layer.key for layer in layers])
         first = weight == matrices[0].weight
-        answers = prepared if first else info.clients.query(question, made)
+        answers = prepared if first and not made else info.clients.query(question, made)
         solved = {
             layer.key: merging.regression_mean(
                 layer.of(clients.tensors),

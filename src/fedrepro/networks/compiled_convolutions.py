@@ -45,6 +45,7 @@ from fedrepro.core.portable_ops.convolution_pooling_sparse_products import (
 from fedrepro.core.portable_ops.elementary_functions_random_cpu_modes import flush, restore, scaled
 from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.networks import compiled_layout_and_buffers as f
+from fedrepro.networks import layers
 from fedrepro.networks.compiled_layout_and_buffers import Convolutions, Images
 
 
@@ -376,7 +377,7 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
             room.lower[to + k] = room.image[at + k]
 
 
-CALLS = (products, elementary_functions, convolution_and_pooling, f)
+CALLS = (products, elementary_functions, convolution_and_pooling, f, layers)
 
 
 @partial(compiled, calls=CALLS)

@@ -72,6 +72,8 @@ def parts_of(network: Network) -> Parts | None:
         convolutions.append((convolution, shape, pooled))
         for layer in layers[: 2 + pooled]:
             shape = layer.output(shape)
+        if min(shape) < 1:
+            return None
         del layers[: 2 + pooled]
     if layers and isinstance(layers[0], Embedding):
         embedding = layers.pop(0)  # type: ignore[assignment]
@@ -79,7 +81,7 @@ def parts_of(network: Network) -> Parts | None:
             recurrent.append(layers.pop(0))  # type: ignore[arg-type]
         ends = [lstm.last for lstm in recurrent]
         each = isinstance((*layers, None)[0], EachPosition)
-        if not ends or any(ends[:-1]) or ends[-1] == each:
+        if any(ends[:-1]) or ends[-1:] != [not each] or len({one.units for one in recurrent}) > 1:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
@@ -204,7 +206,7 @@ class CompiledBody:
         self.offsets, self.weights = layout.offsets, layout.flat(tensors, dtype)
         self.body, self.room = body_of(network, parts, layout.offsets, rows, dtype)
         convolved = sum(2 + pooled for *_, pooled in parts.convolutions)
-        self.layers = convolved or parts.below + (self.predictions > 1)
+        self.layers = convolved or parts.below + (not parts.recurrent[-1].last)
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """Compute the layers' outputs (N · predictions, units), for x (N, D) on the CPU."""

@@ -18,7 +18,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Affine, Arrays, Convolution2d
 from fedrepro.networks.network import Network
-from fedrepro.networks.user_torch_modules import TRIED, ModuleNetwork
+from fedrepro.networks.user_torch_modules import NEAR, TRIED, ModuleNetwork
 
 if TYPE_CHECKING:
     import torch
@@ -104,15 +104,17 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
     """List (weight name, bias name or None, submodule) of a module's layers with matrices."""
-    import torch
+    from torch import nn
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}
+    others = (m for m in network.module.modules() if not isinstance(m, nn.Linear | nn.Conv2d))
+    shared = {id(value) for part in others for value in part.parameters(recurse=False)}
     return [
         (named[id(part.weight)], named.get(id(part.bias)), part)
         for part in network.module.modules()
-        if isinstance(part, torch.nn.Linear | torch.nn.Conv2d)
+        if isinstance(part, nn.Linear | nn.Conv2d)
         and getattr(part, "groups", 1) == 1
-        and id(part.weight) in named
+        and id(part.weight) in named.keys() - shared
     ]
 
 
@@ -129,13 +131,11 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             fix = "let its first axis count examples, or take a method that averages or ensembles"
             said = f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples"
             raise FedreproError(f"{said}: {fix}")
-        # of what the hook sees, by the layer's own padding
-        due = out.shape if given and linear else ()
-        if given and not linear:
-            due = part._conv_forward(given[0], part.weight, part.bias).shape
-        if due != out.shape:
+        call = torch.nn.Linear.forward if linear else torch.nn.Conv2d.forward
+        due = call(part, given[0]) if given else out.new_zeros(0)
+        if due.shape != out.shape or not torch.allclose(due, out, NEAR, NEAR):
             fix = "pass it one input by position and let its `padding` say how it pads"
-            said = f"layer '{weight}' gives {tuple(out.shape)}, not what its input and padding give"
+            said = f"layer '{weight}' does not give what its input, weight and padding give"
             raise FedreproError(f"{said}: {fix}, or take a method that averages or ensembles")
         kernel = None if linear else (part.in_channels, *part.kernel_size)
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
@@ -146,7 +146,8 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             hooks.enter_context(part.register_forward_hook(partial(note, weight, bias)))
         network.module.eval()
         own = {name: value.float() for name, value in network.tensors.items()}
-        network.of_one(own, torch.zeros(TRIED, *network.shape))
+        count = TRIED * math.prod(network.shape)
+        network.of_one(own, torch.arange(count).reshape(TRIED, *network.shape) % 2.0)
     if not found:
         said = "the module calls no Linear or Conv2d, so nothing of it is a matrix"
         raise FedreproError(f"{said}: take a method that averages or ensembles")

@@ -127,7 +127,7 @@ def unstack(
         found, specs = list[dict[str, Any]](), model.component.meta["specs"]
         for i, k in enumerate(tensors[WHICH].argmax(axis=1)):
             own = {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")}
-            found += unstack(specs[k], own)
+            found += unstack(specs[k], own, model.component.meta["layers"][k])
         return found
     networks = range(len(next(iter(tensors.values()))))
     if model.component.meta.get(MODULE):
@@ -315,6 +315,9 @@ def _loadable(state: StateDict, name: str, module: torch.nn.Module, model: Spec)
         if inner.keys() == state.keys():
             break
         state = inner
+    names = module.state_dict(keep_vars=True)  # a file may hold tied tensors under one name alone
+    tied = {id(value): state[key] for key, value in names.items() if key in state}
+    state = {k: tied[id(v)] for k, v in names.items() if id(v) in tied} | dict(state)
     found = {key: tuple(getattr(value, "shape", (-1,))) for key, value in state.items()}
     wrong = [f"no '{key}' of shape {form}" for key, form in due.items() if found.get(key) != form]
     wrong += [f"'{key}', which the model has not" for key in found if key not in due]
@@ -406,6 +409,7 @@ def _mixed(
         members = tuple(network_of(spec, shape, classes) for spec in specs)
         return MixedNetwork(shape, (), "mixed", members=members)
 
-    meta = {"title": " or ".join(spec.token for spec in specs), "specs": specs}
+    title, layers = " or ".join(spec.token for spec in specs), [one.layers for one in read]
+    meta = {"title": title, "specs": specs, "layers": layers}
     ((form, classes),) = forms
     return StackedModels(Component("model", MIXED, 1, mixed, meta).spec(), form, classes, tensors)

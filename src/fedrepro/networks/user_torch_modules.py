@@ -239,7 +239,9 @@ def _tried(model: Spec, made: torch.nn.Module, shape: Shape, classes: int) -> Mo
     if lost := [key for key, value in held.items() if after[key] is not value]:
         fix = f"change it in place, as in self.{lost[0]}.copy_(…)"
         raise FedreproError(f"{who} assigns {lost[0]} another tensor in training: {fix}")
-    moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
+    moving = tuple(
+        k for k, v in made.named_buffers() if not torch.equal(v.to(after[k].dtype), after[k])
+    )
     if lost := [key for key in moving if after[key].is_complex()]:
         raise FedreproError(f"{who}: training changes {lost[0]}, which is complex: make it two")
     if not torch.allclose(scores, torch.cat(singles), NEAR, NEAR):

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from fedrepro.planning.scenarios_runs_and_jobs import specs_of
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
 SUFFIXES = (".png", ".html", *KEPT, ".json")
-KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
+KEY = re.compile("[a-z0-9]+/(?![0-9]+$)[a-z0-9-]+")
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 DRAWN_WITH = ("matplotlib", "pandas")
 Sources = Mapping[Run, Sequence[Mapping[str, Any]]]  # provenance of the metrics of each run
@@ -124,7 +125,9 @@ def of_features(dataset: Spec) -> str:
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Return a note if `dataset` stands in for other data at scale "paper" (in `file`), else ""."""
-    ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
+    if "paper" not in (ours := exhibit.settings).scales:
+        return ""
+    papers = file.settings(exhibit.name, "paper")
     names = {
         papers.components(case)["dataset"].name
         for case in (ours.cases or (None,))
@@ -157,6 +160,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
     meta, rule = measure.spec.component.meta, measure.rule
+    alike = [m for point in exhibit.points for m in point.measures if m.label == measure.label]
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -165,7 +169,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
         "resolved": measure.spec.resolved,
         "reference": measure.reference,
         "trials": measure.trials or exhibit.settings.trials,
-        "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
+        "needs": {key: NEEDS[key] for key in sorted({*chain(*(m.needs for m in alike))})},
         "sends": meta["sends"],
         "discloses": {rule.need: DISCLOSED[rule.need]} if rule else {},
         "criterion": rule.words if rule else None,

@@ -160,8 +160,13 @@ def board_data(
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
+    failed = dict(methods)
     for computed, part in [*((HERE, part) for part in parts), *entered]:
         key = part.about["key"]
+        seed, due = (one.about.get("seed") for one in (part, parts[0]))
+        if seed != due:
+            said = f"{key} is of seed {seed}, not {due}"
+            raise FedreproError(f"{said} as the leaderboard: compute it with that seed")
         for data in part.about["data"] if part.about["scale"] == "paper" else ():
             known = board.data.get(data["token"], data["sha256"])
             if known != data["sha256"]:
@@ -186,8 +191,10 @@ def board_data(
                     sees = "; ".join(said["needs"].values()) or NOTHING_MORE
                     sends, chosen_by = (said.get(key) or "" for key in ("sends", "criterion"))
                     one = Method(label, kind, sees, sends, chosen_by, computed)
-                    methods.setdefault((scene.starts, label), one)
-    return BoardData(board, entries, methods)
+                    if math.isfinite(by_label[label].costs.get("rounds", 0.0)):  # or all failed
+                        methods.setdefault((scene.starts, label), one)
+                    failed.setdefault((scene.starts, label), one)
+    return BoardData(board, entries, failed | methods)
 
 
 def _scenes(

@@ -22,7 +22,7 @@ from fedrepro.numbers.verdicts.claim_numbers import by_trial
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.drawing_base import ROUND, final
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.planning.scenarios_runs_and_jobs import specs_of
+from fedrepro.planning.scenarios_runs_and_jobs import clients_of, specs_of
 
 PLACE = (*SCENARIO, "clients", "method", "kind", "setting")
 NUMBER = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial")
@@ -114,7 +114,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
         place = {
             **dict.fromkeys(SCENARIO, ""),
             **{spec.kind: spec.token for spec in specs_of(scenario)},
-            "clients": scenario.clients if scenario else 0,
+            "clients": (clients_of(scenario.partition) or "") if scenario else 0,
             "kind": methods[row["method"]].component.meta["kind"],
         }
         rows.append({str(key): value for key, value in row.items()} | place)

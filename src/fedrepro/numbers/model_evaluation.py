@@ -182,7 +182,9 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return "accuracy", "nll" (log-loss), "calibration_error" of probabilities `scores` (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
-        "accuracy": float((scores.argmax(1) == labels).mean()),
+        "accuracy": float(
+            np.where(np.isnan(likelihood), np.nan, scores.argmax(1) == labels).mean()
+        ),
         "nll": float(-np.log(np.maximum(likelihood, LEAST)).mean()),
         "calibration_error": calibration_error(scores, labels),
     }

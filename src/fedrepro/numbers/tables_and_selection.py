@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,7 +210,7 @@ def candidates(
     """Return {setting: its final metrics and numbers to select by}, from its metrics in `rows`."""
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
     if choice and choice.over == "half":
-        last = _shared_rounds(rows.values(), choice)
+        last = _shared_rounds(rows, choice)
     by_setting = {}
     for setting, judged in rows.items():
         series = stats.by_metric(judged[is_final(judged)], setting.token, trials, where)
@@ -252,8 +252,8 @@ def criterion_of(
         curves = [[*zip(own["round"], own["value"].astype(float), strict=True)] for own in by_trial]
         value_of = area_of if choice.over == "half" else lambda curve: curve[-1][1]
         values = [value_of(c) for c in curves] if all(curves) else ()
-        # it diverged, perhaps before any round was measured
-        if not all(map(math.isfinite, ends)):
+        # it diverged, perhaps before any of these rounds was measured
+        if ends and not (values and all(map(math.isfinite, ends))):
             values = [math.nan] * len(ends)
     if not values:
         when = "" if choice.over == "end" else " in single rounds"
@@ -270,14 +270,19 @@ def without_number(series: Series) -> bool:
     return not series.keys().isdisjoint({(stats.FAILED, ""), (stats.LEFT_OUT, "")})
 
 
-def _shared_rounds(rows: Iterable[pd.DataFrame], choice: schedules.SelectionRule) -> float:
-    """Return the last round that all settings (frames `rows`) ran, or inf; skip diverged ones."""
+def _shared_rounds(rows: Mapping[Setting, pd.DataFrame], choice: schedules.SelectionRule) -> float:
+    """Return the last round that all settings ran, or inf; skip diverged ones.
+
+    A run that ended before its last round without reaching its target diverged.
+    """
     last = []
-    for frame in rows:
+    for setting, frame in rows.items():
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
-        done = asked[~is_final(asked)]
-        if len(done) and bool(asked["value"].notna().all()):
-            last.append(float(done.groupby("trial")["round"].max().min()))
+        ran = asked[~is_final(asked)].groupby("trial")["round"].max()
+        reached = frame[frame["metric"] == "rounds_to_target"].set_index("trial")["value"]
+        early = ran[ran < (setting["rounds"] or 0)].index
+        if len(ran) and asked["value"].notna().all() and np.isfinite(reached.reindex(early)).all():
+            last.append(float(ran.min()))
     return min(last, default=math.inf)
 
 

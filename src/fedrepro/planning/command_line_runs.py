@@ -82,8 +82,13 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     epochs = value_of(trained, "epochs", epochs, "training")
     methods = _method_entries(replace(words, epochs=epochs))  # what is said of them goes before
     called = {simple(word): entry for word, entry in methods.items()}
+    named = {(kind, key) for kind, word in kinds.items() for key in entry_of(kind, word)}
+    given = {(kind, key) for kind, key in named if key in (*usual, "clients")}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
+        if (place := (PLACES.get(who, simple(who)), key)) in given:
+            raise FedreproError(f"'{change}' is said in another way too: leave one")
+        given.add(place)
         if who in PLACES:
             kind = PLACES[who]
             if kind not in entries:
@@ -100,9 +105,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
             read = value_of({**trained, **own}, key, value, who)
             (entry if key in own else entry.setdefault("training", {}))[key] = read
     for key in usual:
-        read, given = entries["training"][key], getattr(words, key)
-        if given not in (read, getattr(RunWords, key)):
-            option = f"--{key.replace('_', '-')} {given}"
+        read, asked = entries["training"][key], getattr(words, key)
+        if asked not in (read, getattr(RunWords, key)):
+            option = f"--{key.replace('_', '-')} {asked}"
             raise FedreproError(f"{option} is not read, since training.{key} is {read}: leave one")
     data = entries["dataset"]["name"]
     for word, entry in methods.items():

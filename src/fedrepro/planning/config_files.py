@@ -179,7 +179,9 @@ class ExhibitFile(Strict):
             merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
             at = validated(At, layer.get("at") or {}, f"{self.place}, at of {title}")
             merged = merge(merged, _named(getattr(at, scale) or {}))
-        return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
+        return merged | (
+            {"methods": [*(merged.get("methods") or ()), *self.also]} if self.also else {}
+        )
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,8 +133,13 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
         points = list(_points(settings))
         by_label: dict[str, ExhibitMethod] = {}
         for measure in (measure for point in points for measure in point.measures):
-            by_label.setdefault(measure.label, measure)
+            first = by_label.get(measure.label, measure)
+            show = tuple(dict.fromkeys((*first.show, *measure.show)))
+            by_label[measure.label] = replace(first, show=show)
         measures, values = tuple(by_label.values()), [point.values for point in points]
+        if clash := [key for measure in measures for key in measure.show if key in values[0]]:
+            said = f"it shows '{clash[0]}', and sweeps a parameter of that name"
+            raise FedreproError(f"{said}: list a method for each value of one")
         at = [", ".join(f"{k} {comparable_text(v)}" for k, v in one.items()) for one in values]
         if twice := [name for name in at if at.count(name) > 1]:
             raise FedreproError(f"two of its points are '{twice[0]}'; tell them apart")
@@ -273,7 +278,12 @@ def _require_training(method: Spec, scenario: Scenario) -> None:
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
     """Raise FedreproError if `measure` cannot run in `changed`, its own version of `scenario`."""
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
-    label = f"'{measure.label}'"
+    label, population_of = f"'{measure.label}'", partition_building.population_of
+    if population_of(scenario.dataset, scenario.partition) and not population_of(
+        *changed.specs[:2]
+    ):
+        said = f"{label} works on all examples at once, and these clients are made when they train"
+        raise FedreproError(f"{said}: take it out of the exhibit")
     if not takes(method.component, scenario.model):
         raise FedreproError(
             f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "

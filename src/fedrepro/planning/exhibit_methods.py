@@ -209,7 +209,7 @@ def _exhibit_method(
             raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
         over = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
         tune = components(TUNE)[TUNE].spec({**entry.tune, **over}, name)
-        if clash := [key for key in tune.swept if key in spec.values]:
+        if clash := [key for key in tune.swept if key in {**spec.values, **training}]:
             said = f"{name} has a parameter '{clash[0]}' of its own, so that the tuning's is hidden"
             raise FedreproError(f"{said}: list one method for each value of it")
         ways = [w for w in tune.expand() if all(w[key] == value for key, value in at.items())]

@@ -23,7 +23,7 @@ from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
-from fedrepro.data.feature_extraction import resolved_features
+from fedrepro.data.feature_extraction import feature_spec
 from fedrepro.data.prepared import PREPARED_FILES
 
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
@@ -205,8 +205,9 @@ class Job:
         It covers each one's name, parameter values, version, source file and files that it reads.
         """
         parts = [spec.fingerprint for spec in self.specs.values()]
-        if self.stage == "prepare":  # which extracts features of the data
-            parts.append(resolved_features(self.specs["dataset"]))
+        if self.stage == "prepare" and (text := self.specs["dataset"].values.get("features")):
+            features = feature_spec(str(text))
+            parts.append(features.resolved if text == "pixels" else features.fingerprint)
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -111,19 +112,22 @@ def run_words(
     if there:
         with inside_folder(out):
             component_files.add_files(map(os.path.abspath, configs.load_config().components))
+    where = inside_folder(out) if there else contextlib.nullcontext()  # with the files of the jobs
     if words:
         command, named, name = words.command, None, model_in(words.model)
         if name:  # jobs and the YAML name it
             component_files.set_files(map(os.path.abspath, component_files.configured_files()))
             named, words = words.model, replace(words, model=name)
-        plan_of_words(exhibits_of_words(words, "run"))
+        with where:
+            plan_of_words(exhibits_of_words(words, "run"))
     else:
         command = f"fedrepro run {shlex.quote(str(given))}"
         file = configs.validated(configs.ExhibitFile, configs.load_yaml(source), str(source))
         if not file.names(SCALE):
             raise FedreproError(f"{given} has no exhibit at scale {SCALE}: add one to its scales")
-        for name in file.names(SCALE):
-            plan_of_words(file, name, str(given))
+        with where:
+            for name in file.names(SCALE):
+                plan_of_words(file, name, str(given))
         path, text = OWN_EXHIBITS / f"{file.paper}.yaml", source.read_text(encoding="utf-8")
     if not there:
         start(out)
@@ -138,12 +142,16 @@ def run_words(
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
         compute(targets, cores, profile, own=True, watch=show and _watch(plan, exhibits, show))
-        rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
+        rows = [
+            ({"exhibit": exhibit.name} if len(exhibits) > 1 else {}) | row
+            for exhibit in exhibits
+            for row in _rows(plan, exhibit)
+        ]
         leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
         base = os.path.abspath(targets[0]).removesuffix(exhibits[0].suffix)
         write_text(f"{base}.table.csv", csv_text(table))
-        picture = next(p for s in (".png", ".html") if os.path.exists(p := base + s))
+        picture = base + (".html" if exhibits[0].is_table else ".png")
         yaml = os.path.abspath(path)
     command += f" --out {shlex.quote(str(folder))}" if folder else ""
     table.attrs |= {"file": picture, "csv": f"{base}.csv", "yaml": yaml, "command": command}
@@ -221,7 +229,8 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             seconds = sum(spent_by_stage(trained)["seconds"].values()) / sum(map(len, blocks))
             cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
             cells += [sum(sent) / 1e6 if sent else math.nan, float(np.mean(own)) + seconds]
-            yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
+            shown = {key: row[key] for key in exhibit.shown}
+            yield {**point.values, **shown, **dict(zip(COLUMNS, cells, strict=True))}
 
 
 def _warn_of_lost_updates(label: str, files: Sequence[str], setting: str) -> None:

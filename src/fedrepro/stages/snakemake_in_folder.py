@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedrepro.core import command_under_lock, source_digests
-from fedrepro.core.checksummed_files import write_text
+from fedrepro.core.checksummed_files import temporary_folder, write_text
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
 from fedrepro.planning.config_files import load_config
@@ -38,23 +38,21 @@ def start(folder: str | Path = ".") -> Path:
 
     Returns the folder's path. FedreproError is raised if `folder` already has one of these files.
     """
-    target, package = Path(folder), Path(source_digests.PACKAGE)
-    places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
-    origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
-    if origin is None:
-        said = f"this fedrepro has no workflow at {package}"
-        raise FedreproError(f"{said}: install it from its wheel, or from a checkout")
+    target, origin = Path(folder), _origin()
     if taken := [name for name in BEGINNING if (target / name).exists()]:
         fix = "name a folder that has none, or go on in it"
         raise FedreproError(f"{target / taken[0]} is there already: {fix}")
     given = load_config(origin / CONFIG)
     target.mkdir(parents=True, exist_ok=True)
-    for name in BEGINNING:
-        if (origin / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(origin / name, target / name, ignore=ignored)
-        else:
-            shutil.copy(origin / name, target / name)
+    with temporary_folder(target) as whole:  # all or nothing is copied
+        for name in BEGINNING:
+            if (origin / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(origin / name, whole / name, ignore=ignored)
+            else:
+                shutil.copy(origin / name, whole / name)
+        for name in BEGINNING:
+            (whole / name).rename(target / name)
     # paths of the configuration are meant from where it was
     mirror = given.mirror and os.path.join(origin, given.mirror)
     files = [os.path.join(origin, file) for file in given.components]
@@ -62,6 +60,16 @@ def start(folder: str | Path = ".") -> Path:
     if moved != given:
         write_text(target / CONFIG, moved.model_dump_json(exclude_unset=True, indent=2))
     return target
+
+
+def _origin() -> Path:
+    """Return the folder with this package's workflow, of its wheel or its checkout."""
+    package = Path(source_digests.PACKAGE)
+    for place in (package / INSTALLED, *package.parents[1:2]):
+        if (place / WORKFLOW).is_file():
+            return place
+    said = f"this fedrepro has no workflow at {package}"
+    raise FedreproError(f"{said}: install it from its wheel, or from a checkout")
 
 
 @contextlib.contextmanager
@@ -96,7 +104,10 @@ def compute(
         raise FedreproError(f"{needed}: {installing('workflow')}")
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
     command += ["--profile", profile] if profile else []
-    command += ["--config", "papers=own"] if own else []
+    # by the installed workflow: that of the folder may be of another version
+    command += (
+        ["--config", "papers=own", "--snakefile", str(_origin() / BEGINNING[0])] if own else []
+    )
     command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
         lock = command_under_lock.take(LOCK)

@@ -169,7 +169,10 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         entry |= {"file": f"{item.name}.py" if own else "", "origin": origins(sources), "by": by}
         configs.validated(Submission, entry, f"the entry of '{item.name}'")
         stored.write_json(folder / records.ENTRY, entry)
-        shutil.copytree(folder, out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with stored.temporary_folder(out.parent) as beside:
+            shutil.copytree(folder, beside / out.name)
+            (beside / out.name).rename(out)
     return out, said
 
 
@@ -296,11 +299,12 @@ def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
     computed again. Returns the paths of the leaderboard's files.
     """
     folder, entry = folder.resolve(), read_entry(folder)
-    version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
+    version, reports = folder.parent.name.removesuffix(".entries"), folder.parent.parent.parent
     place = records.entries_folder(reports, entry.paper, version)
     if folder.parent != place or reports.name != entry.scale:
         due = records.entries_folder(records.RECORD / entry.scale, entry.paper, "1")
         raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
+    (folder / records.VERDICT).unlink(missing_ok=True)
     if verdict.computed:
         said = {"seed": seed, "computed": verdict.computed, "files": records.digests_of(folder)}
         stored.write_json(folder / records.VERDICT, said | {"origin": origin()})

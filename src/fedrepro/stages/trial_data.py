@@ -19,6 +19,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data import partitions_populations_and_holdouts as partitions
 from fedrepro.data.prepared import SPLITS, Prepared, load_prepared
+from fedrepro.networks.layers import Embedding
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
@@ -74,6 +75,9 @@ class ScenarioData:
         own = self.scenario
         population = partitions.population_of(own.dataset, own.partition)
         members = partitions.read_partition(self.partition, trial, population)
+        if members.noise is not None and reads_codes(own.model, self.prepared):
+            said = f"partition '{own.partition.name}' adds noise to numbers, and model"
+            raise FedreproError(f"{said} '{own.model.name}' reads codes: choose another of them")
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
 
     def source(
@@ -98,10 +102,18 @@ class ScenarioData:
         )
 
 
+def reads_codes(model: Spec, prepared: Prepared) -> bool:
+    layers = network_of(model, prepared.shape, len(prepared.classes)).layers
+    return any(isinstance(layer, Embedding) for layer in layers)
+
+
 def require_codes(model: Spec, prepared: Prepared) -> None:
     """Raise FedreproError if a recurrent network's inputs are not letters as class numbers."""
     classes = len(prepared.classes)
-    if network_of(model, prepared.shape, classes).kind != "recurrent":
+    if not classes:
+        said = f"{prepared.token} has no classes for networks to tell apart"
+        raise FedreproError(f"{said}: choose another data set, or a method without networks")
+    if not reads_codes(model, prepared):
         return
     every = [prepared.raw(split) for split in SPLITS]
     within = all(x.min(initial=0) >= 0 and x.max(initial=0) < classes for x in every)

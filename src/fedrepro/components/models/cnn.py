@@ -66,7 +66,7 @@ def cnn(
         if dropout:
             layers.append(Dropout(dropout))
     network = Network(image, (*layers, Affine(classes, bias)), "convolutional")
-    if min(layer.output(input_shape)[-1] for layer, input_shape, _ in network.places) < 1:
+    if min(min(layer.output(at)) for layer, at, _ in network.places) < 1:
         said = f"model 'cnn' leaves nothing of images of {image[1]}×{image[2]} pixels"
         raise FedreproError(f"{said}: use fewer convolutions, a smaller kernel, or padding~same")
     return network

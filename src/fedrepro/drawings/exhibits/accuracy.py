@@ -251,7 +251,10 @@ class AccuracyAndBytes(Figured):
         right.set_title("b  Test accuracy (%) against bytes", loc="left")
         most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
         if most and max(most) >= FAR * min(most):
-            right.set_xscale("log")
+            if any(line.x[0] <= 0 for line in by_bytes.values()):  # controls send nothing
+                right.set_xscale("symlog", linthresh=min(most))
+            else:
+                right.set_xscale("log")
         right.xaxis.set_major_formatter("{x:g}")
         return drawn
 

@@ -250,8 +250,8 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
         walk.visit(node)
     last = [walk.given[arg].unit for arg in output.all_input_nodes if arg in walk.given]
     hidden = {walk.sets[unit] for unit in last if not walk.fixed(unit)}
-    given = [(walk.sets[unit], use.at) for use, unit in walk.found.items() if use.gives]
-    heads = tuple((at, 0) for root, at in given if root in hidden)  # they list the classes
+    given = [(walk.sets[unit], use) for use, unit in walk.found.items() if use.gives]
+    heads = tuple((use.at, use.axis) for root, use in given if root in hidden)  # axes of classes
     for unit in last:
         walk.sets.merge(unit, FIXED)
     uses: dict[int, list[Use]] = {walk.sets[unit]: [] for unit in range(1, len(walk.sets))}
@@ -259,7 +259,8 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
         if not walk.fixed(unit):
             uses[walk.sets[unit]].append(use)
     counts = tuple(map(walk.names.index, network.counts))
-    sets = tuple(tuple(each) for each in uses.values() if each)
+    if not (sets := tuple(tuple(each) for each in uses.values() if each)):
+        raise walk.stop("it", "has no hidden units that may change places")
     return Traced(tuple(walk.names), UnitSets(sets, heads, counts))
 
 
@@ -336,7 +337,8 @@ class _Walk:
             at = {
                 arg: own[arg.target] for arg in wide if arg.op == "get_attr" and arg.target in own
             }
-            learned = {a: v for a, v in at.items() if self.named.get(id(v)) in self.names}
+            named = {a: v for a, v in at.items() if self.named.get(id(v)) in self.names}
+            learned = {a: v for a, v in named.items() if v.dim() + 1 >= len(shape)}
             others = [arg for arg in wide if arg in self.given and arg not in learned]
             units = [self.given[arg].unit for arg in others] or [FIXED]
             for value in learned.values():
@@ -357,7 +359,7 @@ class _Walk:
         import torch.nn as nn
 
         part, kind = self.parts[name], type(self.parts[name]).__name__
-        before = self._before(node)
+        before, shape = self._before(node), node.meta["tensor_meta"].shape
         layer = f"layer '{name}' ({kind})"
         if isinstance(part, nn.Conv2d | nn.Linear):
             depthwise = isinstance(part, nn.Conv2d) and part.groups > 1
@@ -374,10 +376,10 @@ class _Walk:
             for own in (part.weight, part.bias):
                 self._note(out, own, 0, 1)
             return _Given(out)
-        if isinstance(part, nn.Flatten) and part.start_dim == 1:
-            return _Given(given.unit, given.places * math.prod(before[2:]))
         if self.fixed(given.unit) and not list(part.parameters()):
             return given
+        if isinstance(part, nn.Flatten) and part.start_dim == 1 and len(shape) == 2:
+            return _Given(given.unit, given.places * math.prod(before[2:]))
         channels = isinstance(part, nn.GroupNorm) and part.num_groups in (1, part.num_channels)
         rows = isinstance(part, nn.LayerNorm) and len(before) == 2
         if isinstance(part, nn.modules.batchnorm._NormBase) or channels or rows:

@@ -108,7 +108,7 @@ def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list
     """Keep `cells` that fit `where`, {column: values, Range, "first" or "last"}, or lack it."""
     kept = list(cells)
     for key, wanted in where.items():
-        values = {cell.place[key] for cell in kept if key in cell.place}
+        values = dict.fromkeys(cell.place[key] for cell in kept if key in cell.place)
         if isinstance(wanted, Range):
             allowed = {v for v in values if not isinstance(v, str | bool) and v >= wanted.least}
         elif isinstance(wanted, str):
@@ -151,12 +151,12 @@ def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellK
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a sort key: numbers by size; widths of layers, as 50@50, by their count, then sum."""
+    """Return a sort key: numbers by size, widths as 50@50 by count and sum; texts keep order."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
             return len(parts) + sum(map(float, parts)) * 1e-6, value
-        return 0.0, value
+        return 0.0, ""
     return float(value), ""
 
 

@@ -173,7 +173,7 @@ def resolve(
     if printed.check_of(row.get("apart", "")):
         return fields | _of_a_sentence(row, claims)
     opened = row.get("set_up") and row["verdict"] == printed.OPEN
-    moves = moves_towards_print(row["set_up"], row, exhibits) if opened else []
+    gap, moves = moves_towards_print(row["set_up"], row, exhibits) if opened else (0.0, [])
     if not moves:
         return fields
 
@@ -182,7 +182,7 @@ def resolve(
 
     # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
-    neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
+    neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)[1]) for one in others]
 
     def suits(setting: int) -> bool:
         """Return whether value number `setting` keeps other methods near print or in tolerance."""
@@ -196,7 +196,7 @@ def resolve(
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
-    if any(moved > abs(away) and suits(setting) for setting, moved in enumerate(moves)):
+    if any(moved > gap and suits(setting) for setting, moved in enumerate(moves)):
         return fields | {"verdict": ANOTHER}
     trials = int(float(row["trials"]))
     own = printed.printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
@@ -223,18 +223,18 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
     return measured | {"verdict": word}
 
 
-def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far values of an unreported parameter move our number in `row` towards print.
+def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> tuple[float, list[float]]:
+    """Return (our distance from print, how far values of an unreported parameter move us there).
 
     `set_up` names the figure that varies the parameter, and where our number is in it. Moves start
-    from the value that gives our number, or else from the first. A target that was not reached
-    counts as the rounds that were run. [] if fewer than two values of the parameter have a number.
+    from the value that gives our number in `row`, or else from the first. A target that was not
+    reached counts as the rounds that were run. [] if fewer than two values have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
     numbers = exhibits(exhibit)
     if numbers is None:
-        return []
+        return 0.0, []
     numbers = final(numbers)
     place = {"method": row["method"]} | printed.cell_of(cell, f"set_up '{named}'")
     for key, text in place.items():
@@ -244,8 +244,9 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
     if len(run) == len(values):
         values = np.where(np.isinf(values), run, values)
     if len(values) < 2 or not np.isfinite(values).all():
-        return []
+        return 0.0, []
     ours = values[np.isclose(values, float(row["mean"]), rtol=1e-9, atol=0)]
     here = ours[0] if len(ours) else values[0]
-    sign = 1 if float(row["difference"]) > 0 else -1
-    return [float(sign * (here - value)) for value in values]
+    away = float(row["difference"])
+    gap = here - float(row["printed"]) if np.isinf(away) else away
+    return abs(gap), [float(np.sign(away) * (here - value)) for value in values]

@@ -7,4 +7,4 @@ neither its seeds nor its networks are given.
 
 NAME = "DENSE"
 LINK = "https://arxiv.org/abs/2112.12371"
-PART = "one table, in part"
+PART = "not run yet"

@@ -154,7 +154,8 @@ def run_all(
         raise FedreproError(f"{out} is there already: give --out a new folder for all models")
     context, examples, notes = read_context(files)
     assert examples is not None
-    found = sorted(entries(context, examples, seed), key=lambda one: -(one[0]["accuracy"] or -1.0))
+    found = [*entries(context, examples, seed)]
+    found.sort(key=lambda one: -np.nan_to_num(one[0]["accuracy"] or -1.0, nan=-1.0))
     rows = [row for row, _ in found]
     if out is not None:
         models = context.models
@@ -224,7 +225,8 @@ def _best(
     best = 0
     if len(results) > 1 and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
-        best = int(np.argmax([numbers_on(held, done)["accuracy"] for _, done in results]))
+        reached = [numbers_on(held, done)["accuracy"] for _, done in results]
+        best = int(np.argmax(np.nan_to_num(reached, nan=-1.0)))
     chosen, done = results[best]
     found = numbers_on(examples, done)
     found["seconds"] = sum(done.seconds for _, done in results)
@@ -254,7 +256,8 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
         scores = class_scores(network, made, examples, None).numpy()
-        found, right = scored(scores, labels), scores.argmax(1) == labels
+        found = scored(scores, labels)
+        right = np.where(np.isnan(scores).any(1), np.nan, scores.argmax(1) == labels)
         yield {
             "name": str(path),
             "accuracy": found["accuracy"],

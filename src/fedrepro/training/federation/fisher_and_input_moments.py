@@ -183,7 +183,7 @@ def input_moments(
                 _add(sums, order[place], moment)
         if above:
             with torch.no_grad():
-                seen, _ = _forward(network, tensors, x, above, body)
+                seen, _ = _forward(network, tensors, x, above if only else None, body)
             for layer in seen:
                 _add(sums, layer.matrix.key, layer.second_moment())
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
@@ -328,7 +328,7 @@ def _run_module(
             return out
         if not (moments or out.requires_grad):
             out.requires_grad_()
-        calls[weight].append((part, given[0].detach(), out))
+        calls[weight].append((part, given[0].detach().clone(), out))
         if moments and all(calls.values()):
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own

@@ -151,6 +151,7 @@ def finite_beliefs(
     theorem 1 on the samples needed are computed too. Source: P2P, algorithm 1 and theorem 1.
     """
     values = {"rows": list(rows)} if graph == "matrix" else {}
+    drawn = components("graph")[graph].meta.get("random")  # bounds differ between trials
     weights = weights_of(components("graph")[graph].spec(values), nodes, rng)
     bits = np.arange(nodes) % 2
     bounds = _bounds(weights, bits, delta)
@@ -162,7 +163,7 @@ def finite_beliefs(
     ended = bounds | {
         f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
         for name, bound in bounds.items()
-        if math.ceil(bound) <= last
+        if math.ceil(bound) <= last and not drawn
     }
     ended["samples_needed"] = int(within[0]) + 1 if within.size else math.inf
     ended["modulus"] = round(second_modulus(weights), 12)
