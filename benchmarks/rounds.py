@@ -91,6 +91,7 @@ def main() -> int:
                 targets[name],
             )
             for name in peers
+            if name in targets
         ],
         times_faster_than_slices=round(harness.times_faster(measured, "fedrepro", SLICES), 3),
     )

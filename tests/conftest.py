@@ -76,10 +76,7 @@ def within_a_minute() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _environment_of_one_test_only() -> Iterator[None]:
-    """Keep variables that a test, or what it calls, sets from the tests to come.
-
-    Commands tell what they start of files of components, and benchmarks steer libraries.
-    """
+    """Keep variables that a test, or what it calls, sets from the tests to come."""
     names = (NAMED, *BRANCHES)
     before = {name: os.environ[name] for name in names if name in os.environ}
     yield
@@ -178,11 +175,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread long tests over the workers, each of which is given a run of tests.
-
-    The first makes the run that many tests of the workflow share, and meanwhile the others take
-    what does not need it. The last begins with those on a SLURM, which wait for most of their time.
-    """
+    """Spread long tests over the workers; the first makes the run of a workflow that many share."""
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     marked = [item for item in items if item.get_closest_marker("workflow")]
     on_cluster = [item for item in marked if "cluster" in getattr(item, "fixturenames", ())]

@@ -98,11 +98,7 @@ def match_networks(networks, label_counts, visits, **settings):
 
 
 def match_deep(networks, label_counts, visits, *, sigma, sigma0, gamma, **rule):
-    """The literal matching of networks (W0, b0, W1, b1, ...), top hidden layer first.
-
-    visits: (passes, J), or one such per layer; sigma: a variance, or one per hidden layer, the
-    lowest first. Returns (matchings, [out_0, out_1, ...]).
-    """
+    """Of networks (W0, b0, W1, ...): (matchings, top first, [out_0, ...]); sigma: lowest first."""
     label_counts = np.asarray(label_counts, dtype=float)
     clients, depth = len(networks), len(networks[0]) // 2 - 1
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])

@@ -37,10 +37,7 @@ def python(
     env: Mapping[str, str] = os.environ,
     patience: float = PATIENCE,
 ) -> Done:
-    """As `python words…` in the folder: a script, or `-c` and code, or `-m` and a module.
-
-    Errors: subprocess.TimeoutExpired after so many seconds.
-    """
+    """As `python words…` in the folder: a script, or `-c` and code, or `-m` and a module."""
     _load()
     given = list(map(str, words))
     with tempfile.TemporaryDirectory() as place:

@@ -107,10 +107,7 @@ def lstm(w, x, layers, all_positions=False):
 
 
 def loop(predict, examples, task, settings, start, extra=None, random=False):
-    """One client's weights after training: autograd, torch.optim, the same minibatches.
-
-    predict(weights, x, noise) gives logits; extra(weights, start, x) a further loss.
-    """
+    """One client's weights after training; extra(weights, start, x) gives a further loss."""
     dtype = examples.dtype
     first = {k: torch.tensor(v).to(dtype) for k, v in start.items()}
     weights = {k: v.clone().requires_grad_() for k, v in first.items()}

@@ -57,10 +57,7 @@ def problem(hidden=(8,), count=4, kind="mlp", **training_values):
 
 
 def problem_on(inputs, labels, count, model, training, classes):
-    """A problem of as many clients on these examples (N, *shape), every so many for each.
-
-    All that is validated with or public are the first thirty of them.
-    """
+    """A problem on these examples (N, *shape); the first thirty are validated with, and public."""
     shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
     rows = [np.arange(j, len(inputs), count) for j in range(count)]
     part = flat[:30], labels[:30]

@@ -185,6 +185,10 @@ def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() 
     frozen = BOARD.model_copy(update={"data": {"digits": "other"}})
     with pytest.raises(FedreproError, match="other data called digits"):
         made(Part(CASES), board=frozen)
+    seven = Part(CASES)
+    seven.about["seed"] = 7
+    with pytest.raises(FedreproError, match="is of seed 7, not None as the leaderboard: compute"):
+        boards.board_data(BOARD, [Part(CASES)], [("verified", seven)])
     with pytest.raises(FedreproError, match="has no 'pooled'"):
         made(Part({"even": {"average": 0.5, "good": 0.8}}))
 
@@ -195,6 +199,18 @@ def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() 
 
     with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
         made(Other(CASES))
+
+
+def test_a_method_that_failed_on_the_first_data_has_the_class_of_the_next() -> None:
+    lost = Part(CASES, data="Ovals")
+    lost.numbers.loc[lost.numbers["method"] == "votes", ["mean", "by_trial"]] = (
+        np.nan,
+        "nan nan nan",
+    )
+    kinds = {
+        made(*parts)[1]["votes"].method.kind for parts in ((Part(CASES),), (lost, Part(CASES)))
+    }
+    assert kinds == {made(Part(CASES))[1]["votes"].method.kind}
 
 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:

@@ -65,6 +65,9 @@ FALLING = by("round", A={done: 0.4 - done / 250 for done in range(0, 101, 10)})
         *(({"form": "change", "along": "hidden"},
            by("hidden", A={text: 0.1 * at for at, text in enumerate(reversed(texts))}), [-0.2])
           for texts in DEPTHS),
+        # and other texts as in the csv
+        ({"form": "change", "along": "case"},
+         by("case", A={"J = 5": 0.9, "J = 25": 0.8, "J = 10": 0.7}), [-0.2]),
         ({"form": "spread", "over": ["sigma2", "gamma0"]}, TWO, [0.139]),
         ({"form": "spread", "over": ["gamma0"]}, TWO, [0.049, 0.049]),
         ({"form": "spread", "over": ["gamma0"], "where": {"sigma2": "last"}}, TWO, [0.049]),

@@ -79,13 +79,8 @@ def _revisions(found: Any) -> Iterator[str]:
 
 @cache
 def computed_at(path: str) -> frozenset[str]:
-    """Every commit that an exhibit's numbers were computed or recorded at, in any state of it.
-
-    path: the exhibit's json, under that name (following renames would take a similar exhibit for an
-    older state of it). A revision that is not in this history (of another clone, or unknown) says
-    nothing, but the commit that recorded it does.
-    """
-    found = set()
+    """Every commit at which an exhibit's numbers were computed or recorded, by its json's path."""
+    found = set()  # following renames would take a similar exhibit for an older state of it
     for commit, name in commits_of(path):
         if (text := text_at(commit, name)) is not None:
             revisions = {*_revisions(json.loads(text).get("computed", [])), f"{commit}^"}
@@ -109,10 +104,7 @@ def _rows(commit: str, path: str) -> list[dict[str, str]]:
 
 
 def raised_in(file: ClaimFile, folder: str) -> set[str]:
-    """The exhibits of a paper that got more trials when a claim that names them was undecided.
-
-    folder: where the paper's exhibits and its claims.csv are recorded.
-    """
+    """The exhibits recorded in a folder that got more trials when a claim on them was undecided."""
     named: dict[str, set[str]] = {}
     for claim in file.claims:
         for name in (name for check in claim.all_checks for name in check.named):

@@ -150,6 +150,14 @@ def test_what_is_not_declared_or_not_there_is_a_sentence(given, changes, questio
         replace(given.clients, **changes).query(question)
 
 
+def test_weights_of_all_clients_are_not_those_of_the_chosen(given):
+    each = {k: np.repeat(v[:1], 5, axis=0) for k, v in given.models.tensors.items()}
+    with pytest.raises(FedreproError, match="2 clients are asked, and weights are those of 5"):
+        given.clients.query(sums, each, [1, 2])
+    with pytest.raises(FedreproError, match="2 clients train, and weights are those of 5"):
+        given.clients.train(each, HERE, epochs=1, chosen=[1, 2])
+
+
 @pytest.mark.parametrize("values", [{"needs": {"client_answers"}}, {"sends": "a number"}])
 def test_a_method_that_asks_says_what_is_sent(values):
     with pytest.raises(FedreproError, match="must say in a phrase what clients answer"):

@@ -288,10 +288,7 @@ def test_what_cannot_be_decided_is_refused_in_a_sentence(case):
     [
         (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
         (["local"], "'local' is control"),
-        (["distillation"], "needs data of the clients (--clients-data)"),
         (["fednova_once"], "is for clients that trained by sgd: say their steps by --training"),
-        (["pfnm"], "needs label counts (--labels, a row per client"),
-        (["pfnm+sigma~1"], "did you mean 'sigma2'"),
         (["pfnm+sigma2~1@2"], "lists several values"),
         (["pfnm", "--labels", "short.csv"], "has 0 rows, not one, of client 'client0'"),
         (["pfnm", "--labels", "narrow.csv"], "(5, 9)"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from synthetic import FILES as read_files
-from synthetic import plan, undrawn, workplace
+from synthetic import ROOT, plan, undrawn, workplace
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
@@ -17,8 +17,6 @@ from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mista
 from fedrepro.planning import config_files as configs
 from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.stages.figures_claims_and_pages import draw_board as board
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_repositorys_config_is_valid_the_environment_wins_and_one_exhibit_needs_no_list(

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from synthetic import workplace, write_runs  # noqa: F401
+from synthetic import ROOT
 
 from fedrepro.cli.job import compute
 from fedrepro.core.checkpoint_and_model_files import load_state, read_models
@@ -31,7 +31,6 @@ from fedrepro.record.site.report_data import claims_of
 from fedrepro.stages import federate_and_peer as federate
 from fedrepro.stages.figures_claims_and_pages import draw_exhibit, judge_claims
 
-ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 FLIPS, CUTS = 6, 3  # of each file

@@ -44,16 +44,18 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-@pytest.fixture
-def small_mnist(tmp_path) -> Path:
-    """Files of MNIST's form with 230 and 40 examples; every pixel tells the example's number."""
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for (images, labels), count in ((TRAIN, 230), (TEST, 40)):
+def write_mnist(raw: Path, train: int = 230, test: int = 40) -> Path:
+    """Files of MNIST's form with so many examples; every pixel tells the example's number."""
+    for (images, labels), count in ((TRAIN, train), (TEST, test)):
         x = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 28, 28))
         write_idx(raw / images, x)
         write_idx(raw / labels, (np.arange(count) * 7 % 10).astype(np.uint8))
     return raw
+
+
+@pytest.fixture
+def small_mnist(tmp_path) -> Path:
+    return write_mnist(tmp_path)
 
 
 def numbered(token: str, raw: Path) -> dict[str, list[int]]:

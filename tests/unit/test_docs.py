@@ -10,16 +10,14 @@ from pathlib import Path
 
 import jobs
 import loaded
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from small_exhibits import small
-from synthetic import plan
-from test_datasets import write_idx
+from synthetic import ROOT, plan
+from test_datasets import write_mnist
 
 from fedrepro.cli.main import main
-from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.core import user_component_files as component_files
 from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.core.checksummed_files import read_json, write_json
@@ -32,7 +30,6 @@ from fedrepro.planning.plan import Plan
 from fedrepro.planning.scenarios_runs_and_jobs import public_data_of
 from fedrepro.training.flat_models_and_optimiser_steps import Layout
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/data.md").read_text()
 
 
@@ -188,9 +185,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config.mkdir()
     mirror.mkdir(parents=True)
     (config / "config.yaml").symlink_to(ROOT / "config" / "config.yaml")
-    for (images, labels), count in ((TRAIN, 230), (TEST, 40)):
-        write_idx(mirror / images, np.full((count, 28, 28), 7, np.uint8))
-        write_idx(mirror / labels, (np.arange(count) % 10).astype(np.uint8))
+    write_mnist(mirror)
     table = pd.read_csv(ROOT / "config" / "datasets.csv", dtype=str, keep_default_na=False)
     table["urls"] = ""
     for at, file in table[table["name"] == "mnist"]["file"].items():

@@ -20,6 +20,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from test_published_forms import tar_of as tar_bytes
+from test_published_forms import zip_of as zip_bytes
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.data import archive
@@ -49,9 +51,7 @@ def tar_of(path, *members, mode="w:gz"):
 
 
 def zip_of(path, *names):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in names:
-            file.writestr(name, TEXT)
+    path.write_bytes(zip_bytes(dict.fromkeys(names, TEXT), zipfile.ZIP_DEFLATED))
     return path
 
 
@@ -114,10 +114,7 @@ def test_damaged_and_absent_archives_are_named(tmp_path, places, make):
 
 
 def newlines_in_a_tar(path):
-    with tarfile.open(path, "w:xz") as file:
-        large = tarfile.TarInfo("a.txt")
-        large.size = MOST + 1
-        file.addfile(large, io.BytesIO(b"\n" * (MOST + 1)))
+    path.write_bytes(tar_bytes({"a.txt": b"\n" * (MOST + 1)}, "w:xz"))
     return path
 
 
@@ -133,9 +130,8 @@ def sparse_tar(path):
 
 
 def newlines_in_a_zip(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in "abc":
-            file.writestr(name, b"\n" * (MOST // 2))
+    members = dict.fromkeys("abc", b"\n" * (MOST // 2))
+    path.write_bytes(zip_bytes(members, zipfile.ZIP_DEFLATED))
     return path
 
 

@@ -10,7 +10,6 @@ from small_exhibits import file_of, small
 from synthetic import draw, undrawn, workplace  # noqa: F401
 
 from fedrepro.core.checksummed_files import read_json
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_files import exhibit_metadata, stand_in
 from fedrepro.planning.config_files import Config
@@ -191,14 +190,6 @@ def test_a_graph_may_be_swept_and_a_case_changes_it_or_names_another():
     }
     assert graphs(cases=cases)[1] == ["ring+weights~uniform", "grid"]
     assert graphs(cases={"grid": cases["grid"]}, graph=None)[1] == ["grid"]
-
-
-def test_a_peer_method_says_which_networks_it_is_for(monkeypatch):
-    """As one of beliefs over the weights is for networks that have such."""
-    item = components("method")["gossip_sgd"]
-    monkeypatch.setitem(item.meta, "models", frozenset({"variational_mlp"}))
-    with pytest.raises(FedreproError, match="combines variational_mlp models, not 'mlp'"):
-        peers()
 
 
 def sentences(quick, paper, **more):

@@ -116,9 +116,3 @@ def test_a_feature_token_stands_inside_the_data_sets():
     assert resolved_features(spec) == inner.resolved
     assert resolved_features(parse_token("dataset", "cifar10")) == "pixels;v1;"
     assert resolved_features(parse_token("dataset", "digits")) == ""
-    for text, words in (
-        ("convnets", "did you mean 'convnet'"),
-        ("convnet.epoch-3", "did you mean 'epochs'"),
-    ):
-        with pytest.raises(FedreproError, match=words):
-            feature_spec(text)

@@ -151,14 +151,8 @@ class Installed(PathFinder):
         return None if name.partition(".")[0] in HIDDEN else PathFinder.find_spec(name, *rest)
 sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
 """
-LIGHT = """
-import fedrepro
-assert callable(fedrepro.run) and callable(fedrepro.results)
-heavy = {"torch", "sklearn", "numba", "matplotlib", "snakemake"} & set(sys.modules)
-assert not heavy, heavy
-"""
 WORK = """
-import jobs
+import fedrepro, jobs
 from fedrepro.cli.main import main
 def command(*words, status=0): assert main(list(words)) == status, words
 scenario = ["--dataset", "digits", "--partition", "iid+clients~3", "--model", "mlp+hidden~10",
@@ -218,10 +212,10 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
+def test_the_base_install_computes(tmp_path):
     assert {"snakemake", "matplotlib", "sphinx"} <= {*hidden()}
     assert {"torch", "numpy", "fedrepro"}.isdisjoint(hidden())
-    done = python(LIGHT + WORK, tmp_path)
+    done = python(WORK, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "this needs matplotlib, which is not installed here: pip install 'fedrepro[plots]'" in (
         done.stderr

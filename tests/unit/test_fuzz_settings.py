@@ -20,7 +20,7 @@ import yaml
 from fuzz import done_or_said, mutated, some, spoiled
 from hypothesis import event, example, given
 from hypothesis import strategies as st
-from synthetic import draw, workplace
+from synthetic import ROOT, draw, workplace
 
 from fedrepro.cli.app_and_general_commands import app
 from fedrepro.cli.main import FAULT, main
@@ -33,7 +33,6 @@ from fedrepro.record.site.report_data import read_reports
 
 __all__ = ["workplace"]
 
-ROOT = Path(__file__).parents[2]
 WHOLE = yaml.safe_load(load_exhibits()["pfnm"].as_yaml())
 NAMES = ("figure-2a", "figure-2", "s-figure-2a", "s-figure-3b", "s-figure-4a", "matching-or-size")
 EXHIBITS = {**WHOLE, "exhibits": {name: WHOLE["exhibits"][name] for name in NAMES}}

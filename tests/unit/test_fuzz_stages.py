@@ -14,16 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jobs
-import numpy as np
 import pytest
 from fuzz import LONGEST, WHOLE, done_or_said, settings_of, some, spoiled
 from hypothesis import event, given
 from hypothesis import strategies as st
-from test_datasets import arrays_of, write_idx
-from test_published_forms import GUTENBERG, speech, tar_of, write_ham
+from test_datasets import arrays_of, write_mnist
+from test_published_forms import GUTENBERG, speech, tar_of, write_ham, zip_of
 
 from fedrepro.components.datasets.ham10000 import FILES
-from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
+from fedrepro.components.datasets.mnist_and_fashion_mnist import TRAIN
 from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -31,14 +30,6 @@ from fedrepro.data import archive
 from fedrepro.data.archive import decompress_file, unpack_archive
 
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
-
-
-def zip_of(members, packing=zipfile.ZIP_STORED):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", packing) as file:
-        for name, data in members.items():
-            file.writestr(name, data)
-    return packed.getvalue()
 
 
 PACKED = [
@@ -113,9 +104,7 @@ SLOW = ("clips", "photographs", "table of photographs")
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     made = tmp_path_factory.mktemp("raw")
-    for (images, labels), count in ((TRAIN, 60), (TEST, 20)):
-        write_idx(made / images, np.zeros((count, 28, 28), np.uint8))
-        write_idx(made / labels, (np.arange(count) % 10).astype(np.uint8))
+    write_mnist(made, 60, 20)
     write_ham(made)
     for _, file, part_of, whole_of in FORMS.values():
         if not (made / file).exists():

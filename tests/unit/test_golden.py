@@ -173,10 +173,7 @@ def measured(kind: str, name: str) -> tuple[dict[str, object], str]:
 
 
 def alike(kept: list[float], now: list[float]) -> bool:
-    """Equal but for rounding, which differs between processors.
-
-    Terms of a weighted sum cancel, so it is held to what its terms add up to by chance.
-    """
+    """Equal but for rounding: a weighted sum is held to what its terms add up to by chance."""
     if len(kept) != len(now):
         return False
     one, two = (np.array(numbers).reshape(-1, 4) for numbers in (kept, now))

@@ -189,6 +189,14 @@ def test_edges_of_a_small_graph_are_two_arrows_and_no_text_is_cut_off():
         assert texts_of(drawing(token, n))
 
 
+def test_an_edge_is_as_wide_as_its_weight():
+    with rules():
+        arrows = drawing("star+weights~uniform", 5).figure().axes[0].patches
+    wide = [arrow for arrow in arrows if arrow.get_linewidth() > 2]
+    assert len(wide) == 4
+    assert len({tuple(arrow._posA_posB[0]) for arrow in wide}) == 1  # all from the middle
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_every_node_has_a_place_of_its_own(name):
     # of a rectangle the sides are as near a square's as can be

@@ -202,12 +202,9 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy_worst", "test"] == min(alone)
 
 
-def test_a_kind_or_a_need_that_there_is_not_is_a_sentence():
+def test_a_kind_that_there_is_not_is_a_sentence():
     with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
         method("x", kind="one-shot")
-    told = r"unknown need .everything. in method .x.: .*client_answers.*rounds"
-    with pytest.raises(FedreproError, match=told):
-        method("x", kind="one_shot", needs={"everything"})
 
 
 def test_unmatched_units_keep_their_say_where_concatenation_scales_it(given):

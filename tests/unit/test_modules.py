@@ -56,12 +56,20 @@ def given_of(optimiser="sgd", **values):
     return settings_of(components("training")[optimiser].spec(own))
 
 
+def doubled(shape, classes):
+    """A module with a buffer of NumPy's numbers, which training leaves alone."""
+    made = perceptron(shape, classes)
+    made.register_buffer("mean", torch.tensor(np.array([0.1])))
+    return made
+
+
 def test_a_module_takes_and_holds_what_it_says():
     """Of an example: 36 inputs laid flat, 5 hidden units before and behind the ReLU, 4 scores."""
     network = network_of(model_of(perceptron), SHAPE, CLASSES)
     start = network.initial(RngKey(0), 0.1, 0.0)
     assert (network.products, network.classes) == (36 * 5 + 5 * 4, CLASSES)
     assert network.hidden_units(start) is None
+    assert network_of(model_of(doubled), SHAPE, CLASSES).moving == ()
     assert activations(Procedure(network, given_of()), 8) >= 8 * (5 + 5 + 4)
 
 

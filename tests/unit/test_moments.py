@@ -147,6 +147,35 @@ def test_input_moments_are_those_of_kronecker_factors_and_are_given_of_single_la
         assert np.array_equal(alone[key], value) or key == "dilated.weight"
 
 
+class Residual(nn.Module):
+    """Adds in place, calls a layer again behind the last, and has a head tied to an embedding."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.a, self.b, self.look = nn.Linear(6, 6), nn.Linear(6, 6), nn.Embedding(classes, 6)
+        self.head = nn.Linear(6, classes, bias=False)
+        self.head.weight = self.look.weight
+
+    def forward(self, x):
+        x = x + 0
+        x += torch.relu(self.a(x))
+        return self.head(self.a(torch.relu(self.b(x))) + self.look.weight[0])
+
+
+def test_moments_are_of_inputs_as_a_layer_got_them_and_of_all_its_calls():
+    network = network_of(model_of(Residual), (6,), CLASSES)
+    tensors = {k: torch.from_numpy(v) for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
+    x = torch.rand(COUNT, 6, generator=torch.Generator().manual_seed(0))
+    found = input_moments(network, tensors, Examples(x, torch.zeros(COUNT)))
+    inner = x + torch.relu(x @ tensors["a.weight"].T + tensors["a.bias"])
+    again = torch.relu(inner @ tensors["b.weight"].T + tensors["b.bias"])
+    wanted = {"a.weight": torch.cat([x, again]), "b.weight": inner}
+    assert found.keys() == wanted.keys()  # no moments are of a weight that is looked up too
+    for key, seen in wanted.items():
+        seen = torch.cat([seen, torch.ones(len(seen), 1)], 1)
+        assert np.allclose(found[key], (seen.T @ seen / len(seen)).numpy(), atol=1e-5), key
+
+
 def test_moments_have_a_bias_of_one_and_of_matrices_alone():
     network, tensors, examples = made("mlp")
     whole, x = input_moments(network, tensors, examples), examples.inputs.numpy()
@@ -213,6 +242,11 @@ def test_moments_of_a_convolution_are_those_of_patches():
     assert (found[wanted == 0] == 0).all()
 
 
+class Standardised(nn.Conv2d):
+    def forward(self, x):
+        return self._conv_forward(x, self.weight / self.weight.std(), self.bias)
+
+
 class Pads(nn.Conv2d):
     def forward(self, x):
         return super().forward(nn.functional.pad(x, (1, 1, 1, 1)))
@@ -225,6 +259,7 @@ class Pads(nn.Conv2d):
         (nn.Conv2d, lambda conv, x: torch.stack([conv(one) for one in x]), "first axis count"),
         (nn.Conv2d, lambda conv, x: conv(input=x), "by position"),
         (Pads, lambda conv, x: conv(x), "say how it pads"),
+        (Standardised, lambda conv, x: conv(x), "input, weight and padding give"),
     ],
 )
 def test_calls_whose_inputs_are_not_seen_are_refused(layer, way, why):

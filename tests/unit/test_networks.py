@@ -304,7 +304,15 @@ def test_layers_of_ones_own_and_several_rates_are_differentiated_automatically()
     with pytest.raises(FedreproError, match="two layers have a tensor 'W'"):
         _ = Network((5,), (odd(4), odd(3)), "mlp").places
     assert not chosen(network("mlp"), "cpu", [], augment="crop_flip")
-    assert parts_of(replace(network("char-lstm"), layers=network("char-lstm").layers[:2])) is None
+    letters, *recurrent, top = (lstm := network("char-lstm")).layers
+    assert parts_of(replace(lstm, layers=(letters, recurrent[0]))) is None
+    uneven = (letters, replace(recurrent[0], units=3), *recurrent[1:], top)
+    assert parts_of(replace(lstm, layers=uneven)) is None
+    one = network_of(
+        components("model")["char_lstm"].spec(LSTM | {"predict": "all"}), (1,), CLASSES
+    )
+    start = {k: torch.from_numpy(v) for k, v in one.initial(RngKey(0), 0.1, 0.0).items()}
+    assert one.logits(start, torch.ones(7, 1)).shape == (7, CLASSES)
 
 
 def test_bayesian_networks_train_in_compiled_steps_alone():

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+from collections import deque
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from partitioned import data_of, examples_of
+from partitioned import data_of, examples_of, rows_of
 from problems import problem
 from small_exhibits import file_of, small
 
@@ -29,7 +30,7 @@ from fedrepro.cli.snakemake_hooks_and_slurm import take_failed
 from fedrepro.core import provenance, registry
 from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.client_assignment_and_skew import Assignment
@@ -165,7 +166,7 @@ def test_a_partition_of_ones_own_is_drawn_from_its_stream(named, draws):
         build_partition(spec, prepared, range(1), 0)
 
 
-def test_a_file_of_several_kinds_can_be_planned(named):
+def test_a_file_of_several_kinds_can_be_planned_and_the_partition_of_the_page_works(named):
     partition = "\n".join(line[4:] for line in MAIN_CLASS.splitlines())
     named(MEDIAN + partition.replace("from __future__ import annotations", ""))
     settings = {"partition": {"name": "main_class"}, "methods": [{"name": "median"}]}
@@ -173,6 +174,13 @@ def test_a_file_of_several_kinds_can_be_planned(named):
     job = plan.job(str(Path(plan.metrics_files(plan.exhibit("small/x"))[0]).parent))
     assert job.scenario.partition.token == "main_class+clients~2"
     assert job.specs["method"].name == "median"
+    spec, labels = parse_token("partition", "main_class+clients~5+share~0.8"), np.arange(2000) % 10
+    table = build_partition(spec, data_of(labels, labels[:100]), range(2), 0)
+    for trial in (0, 1):
+        rows = [(client, i) for client, split, i in rows_of(table, trial) if split == "train"]
+        assert sorted(i for _, i in rows) == list(range(2000))
+        own = np.mean([labels[i] % 5 == client for client, i in rows])
+        assert own == pytest.approx(0.8 + 0.2 / 5, abs=0.03)
 
 
 def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
@@ -324,7 +332,7 @@ def test_models_graphs_features_and_one_shot_methods_return_what_they_should(mon
         with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
             require_models(made, AVERAGE, local)
     model = GlobalModel(local.model, local.tensors)
-    for made in (None, model, [model, model]):
+    for made in (None, model, [model] * local.clients):
         require_models(made, AVERAGE, local)
 
 
@@ -379,6 +387,7 @@ def test_arithmetic_that_fails_is_a_row_that_failed(error, capsys):
         ({}, None, "`round` of method 'fedavg' returns nothing: let it return a state"),
         ({}, ({}, None), "`round` of method 'fedavg' returns a tuple"),
         ({}, (None, Report()), "`round` of method 'fedavg' returns nothing: let it return a dict"),
+        ({}, ({"queue": deque()}, Report()), r"state\['queue'\] is a deque"),
     ],
 )
 def test_a_method_in_rounds(begun, done, told):
@@ -390,6 +399,7 @@ def test_a_method_in_rounds(begun, done, told):
     trial = TrialRounds(judge, given.info, None, {})
     with pytest.raises(FedreproError, match=told):
         trial.run(RngKey(0), keeper)
+    assert not keeper.maybe_save.called
 
 
 MINE = """
@@ -404,13 +414,12 @@ def mine(clients, info, *, rng):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(named, tmp_path, monkeypatch):
     """Writes a method of one's own, and models to combine."""
 
     def write(made: str) -> list[str]:
-        (tmp_path / "mine.py").write_text(MINE.replace("{made}", made))
+        named(MINE.replace("{made}", made))
         (tmp_path / "helper_beside.py").write_text("def half(x):\n    return x['half']\n")
-        monkeypatch.setenv(component_files.NAMED, str(tmp_path / "mine.py"))
         for client in range(2):
             model = torch.nn.Sequential(torch.nn.Linear(4, 3))
             torch.save(model.state_dict(), tmp_path / f"{client}.pt")
@@ -419,9 +428,7 @@ def own(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("helper_beside", None)
-    yield write
-    monkeypatch.setenv(component_files.NAMED, "")
-    registry.components("method")
+    return write
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +10,11 @@ from types import SimpleNamespace
 import jobs
 import numpy as np
 import pytest
-from contract import call
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from partitioned import NAMES, data_of, examples_of, fitting, grouped, rows_of, spec_of
-from problems import problem
 from small_exhibits import small
 
-from fedrepro.core import registry
 from fedrepro.core.checksummed_files import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
@@ -171,23 +167,6 @@ def test_every_partition_is_on_the_page_with_a_drawing_and_tokens_in_canonical_f
         assert parse_token("partition", token).token == token
 
 
-def test_the_partition_that_the_page_adds_works():
-    code = PAGE.split("a-file-of-ones-own):\n\n")[1].split("\n- `examples`")[0]
-    components("partition")
-    labels = np.arange(2000) % 10
-    try:
-        exec(textwrap.dedent(code), {"__name__": __name__})
-        spec = parse_token("partition", "main_class+clients~5+share~0.8")
-        table = parts.build_partition(spec, data_of(labels, labels[:100]), range(2), 0)
-    finally:
-        del registry._found["partition"]["main_class"]
-    for trial in (0, 1):
-        rows = [(client, i) for client, split, i in rows_of(table, trial) if split == "train"]
-        assert sorted(i for _, i in rows) == list(range(2000))
-        own = np.mean([labels[i] % 5 == client for client, i in rows])
-        assert own == pytest.approx(0.8 + 0.2 / 5, abs=0.03)
-
-
 LABELS = np.tile(np.arange(4), 50)
 
 
@@ -282,16 +261,6 @@ def test_at_most_ten_thousand_inputs_are_drawn_of_a_data_set_that_one_method_nam
     for name in ("nowhere", ["mnist", "digits"]):
         with pytest.raises(FedreproError, match="unknown dataset"):
             public_data_of(FEDDF.spec({"public_data": name}))
-
-
-def test_of_equal_clients_feddf_starts_where_it_ends():
-    """The average already gives the ensemble's shares: gradients are 0, and Adam stays close."""
-    given = problem()
-    same = {k: np.repeat(v[:1], 4, axis=0) for k, v in given.models.tensors.items()}
-    own = replace(given, models=replace(given.models, tensors=same))
-    made = call("feddf", own, epochs=3, lr=1e-5)
-    for name, value in made.tensors.items():
-        assert np.allclose(value, same[name][:1], atol=1e-3)
 
 
 NEEDS = frozenset({"client_validation_examples"})

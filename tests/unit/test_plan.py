@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_exhibits import small
 from synthetic import FILES as read_files
-from synthetic import plan
+from synthetic import ROOT, plan
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
@@ -24,7 +24,6 @@ from fedrepro.planning import scenarios_runs_and_jobs as job_values
 from fedrepro.planning.config_files import Config, ExhibitFile, Granularity
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
 FILES = read_files()
 PFNM = {"pfnm": FILES["pfnm"]}
 BESIDE = ("figure-2a", "figure-2b", "s-figure-5a")  # exhibits that share runs
@@ -39,16 +38,28 @@ def changed(**change):
     return {"pfnm": ExhibitFile(paper="pfnm", title="", source="", exhibits={"x": settings})}
 
 
-def test_planning_loads_no_heavy_package():
-    code = (
-        "import sys; from pathlib import Path; "
-        "from fedrepro.planning.config_files import *; "
-        "from fedrepro.planning.plan import Plan; files = load_exhibits(); "
-        "p = Plan(Config(), files, 'paper'); "
-        "[p.metrics_files(e) for e in p.selected]; "
-        "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas', 'scipy', 'matplotlib', "
-        "'snakemake', 'pyarrow') if m in sys.modules])"
-    )
+PLANNING = (
+    "from fedrepro.planning.config_files import *; from fedrepro.planning.plan import Plan; "
+    "p = Plan(Config(), load_exhibits(), 'paper'); [p.metrics_files(e) for e in p.selected]"
+)
+LOADING = "from fedrepro.core.registry import KINDS, components; [components(k) for k in KINDS]"
+MATCHING = "from fedrepro.papers.pfnm import authors_code_comparison; import fedrepro.methods."
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        (PLANNING, "torch torchvision sklearn pandas scipy matplotlib snakemake pyarrow"),
+        (
+            "import fedrepro; fedrepro.run, fedrepro.results",
+            "torch sklearn numba matplotlib snakemake",
+        ),
+        (LOADING, "torch torchvision sklearn scipy pandas pydantic"),
+        (f"{MATCHING}pfnm_and_concatenation", "torch"),
+    ],
+)
+def test_what_has_to_begin_soon_loads_no_heavy_package(code, heavy):
+    code += f"; import sys; print([name for name in {heavy.split()} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert out.stdout.strip() == "[]", out.stderr
 
@@ -186,7 +197,6 @@ def test_names_of_jobs_are_folders_and_do_not_depend_on_other_exhibits():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"methods": [{"name": "pfnm", "sigma2": [1, 2]}]}, "say how one is chosen"),
         (
             {"methods": [{"name": "pfnm", "sigma2": [1, 2], "gamma0": [1, 2]}]},
             "sweeps sigma2 and gamma0; sweep one",
@@ -360,8 +370,6 @@ JOB = {
     [
         ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
         ({"method": "pfnm"}, "'method' cannot be 'pfnm'"),
-        ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
-        ({"method": {"name": "pfnm", "paired": 2}}, "give each parameter a list"),
         ({"trials": [0]}, "'trials' cannot be"),
         ({"trials": None}, "'trials' cannot be None"),
         ({"every": 3}, "'every' cannot be 3"),
@@ -387,6 +395,10 @@ def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
         Path(gone).unlink()
     assert [len(set(own)) for own in zip(*times, strict=True)] == [2, 4]
     assert json.loads(Path("made/job.json").read_text())["stage"] == "simulate"
+    assert main(["job", "jobs"]) == 0
+    Path("made/job.json").unlink()
+    assert main(["job", "jobs", "--seconds", "0"]) == 1
+    assert not Path("other/job.json").exists()  # it reads what is made again, and is not done
     assert main(["job", "nothing"]) == 2
     Path("jobs").write_text(json.dumps({**one, "stage": "agregate"}))
     assert main(["job", "jobs"]) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from small_exhibits import file_of, small
-from synthetic import plan, workplace
+from synthetic import ROOT, plan, workplace
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, published_file
@@ -23,7 +23,6 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 
 __all__ = ["workplace"]
-ROOT = Path(__file__).parents[2]
 CASES = {
     "iid": {"label": "iid, digits"},
     "skew": {"label": "skew", "partition": {"name": "shards"}},

@@ -31,6 +31,14 @@ def tar_of(members, mode="w"):
     return packed.getvalue()
 
 
+def zip_of(members, packing=zipfile.ZIP_STORED):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", packing) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return packed.getvalue()
+
+
 def write_tar(path: Path, members: dict[str, bytes]) -> None:
     path.write_bytes(tar_of(members, "w:gz"))
 
@@ -101,9 +109,8 @@ def write_ham(raw: Path, separator: str = "\t", size: tuple[int, int] = (60, 45)
             Image.new("RGB", size, (label * 30 + number, 100, 50)).save(buffer, "JPEG")
             pictures[image] = buffer.getvalue()
     for at, file in enumerate(FILES["publisher"][:2]):
-        with zipfile.ZipFile(raw / file, "w") as archive:
-            for image in list(pictures)[140 * at : 140 * (at + 1)]:
-                archive.writestr(f"{image}.jpg", pictures[image])
+        half = list(pictures)[140 * at : 140 * (at + 1)]
+        (raw / file).write_bytes(zip_of({f"{image}.jpg": pictures[image] for image in half}))
     text = "\n".join(separator.join(f'"{cell}"' for cell in row) for row in lines)
     (raw / FILES["publisher"][2]).write_text(text)
 
@@ -192,8 +199,7 @@ def text_of(arrays: Arrays, split: str, role: str) -> str:
 
 
 def write_leaf(raw: Path, text: str = GUTENBERG, name: str = "100.txt") -> None:
-    with zipfile.ZipFile(raw / "1994-01-100.zip", "w") as archive:
-        archive.writestr(name, text)
+    (raw / "1994-01-100.zip").write_bytes(zip_of({name: text}))
 
 
 def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import wave
 import numpy as np
 import pytest
 from mirror import MIRROR, needs_mirror, real_arrays, without_xz
+from test_published_forms import text_of
 
 from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.data.prepared import SPLITS
@@ -116,23 +117,17 @@ def test_a_spectrogram_is_what_its_definition_says() -> None:
     assert arrays.x[split][first].mean() == pytest.approx(expected.mean(), abs=1e-5)
 
 
-def decoded(arrays, split: str, role: str) -> str:
-    """A role's text, put together from the characters that its examples ask for."""
-    codes = arrays.y[split][arrays.group(split) == arrays.group_names.index(role)]
-    return "".join(arrays.classes[code] for code in codes)
-
-
 def test_roles_say_what_the_plays_say() -> None:
     arrays = real_arrays("shakespeare")
     text = member("shakespeare/plays.tar.xz", "plays/hamlet.txt").decode()
     spoken = re.findall(r"^OSRIC\t(.*)$", text.split("ACT I\n", 1)[1], re.M)
-    first, last = decoded(arrays, "train", "hamlet/OSRIC"), decoded(arrays, "test", "hamlet/OSRIC")
+    first, last = text_of(arrays, "train", "hamlet/OSRIC"), text_of(arrays, "test", "hamlet/OSRIC")
     assert first.startswith(spoken[0])
     assert spoken[len(spoken) - math.ceil(len(spoken) / 5)] in last
     assert spoken[-1] in last
     assert spoken[-1] not in first
     assert "Enter" not in first + last
-    assert decoded(arrays, "train", "hamlet/HAMLET").startswith(
+    assert text_of(arrays, "train", "hamlet/HAMLET").startswith(
         "A little more than kin, and less than kind."
     )
     assert len(arrays.group_names) == 1120
@@ -141,7 +136,7 @@ def test_roles_say_what_the_plays_say() -> None:
     arrays = real_arrays("shakespeare+source~tiny+validation~0.2")
     text = lzma.decompress((MIRROR / "shakespeare/tiny_shakespeare.txt.xz").read_bytes()).decode()
     assert set(arrays.group_names) <= set(re.findall(r"(?:\A|\n\n)([^\n:]+):\n", text))
-    assert decoded(arrays, "train", "First Citizen").startswith(
+    assert text_of(arrays, "train", "First Citizen").startswith(
         "Before we proceed any further, hear me speak.\nYou are all resolved"
     )
     assert arrays.y["validation"].size > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from small_exhibits import small
 
 from fedrepro.cli.main import main
+from fedrepro.core.checksummed_files import checksum_of, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.literature_names_and_setting_tokens import FIELD_NAMES
 from fedrepro.core.registry import components, parse_token
@@ -107,6 +107,15 @@ def test_costs_are_those_of_the_nearest_scenarios(board):
     assert "asks" not in named(board, Situation(10, str((0.1 * 0.5) ** 0.5), exchanges=4))
 
 
+def test_a_method_that_a_near_scenario_lacks_is_named(board):
+    lacks = lambda t: t[(t["method"] != "images") | (t["case"] != "Dirichlet 0.1")]  # noqa: E731
+    changed(board, lacks)
+    said = "Not run in all of these scenarios, so not compared: images."
+    for public in (True, False):
+        found = recommend(Situation(10, "0.1", public=public), board / "quick")
+        assert (said in found.remark) == public
+
+
 def test_what_others_report_is_left_out(board):
     computed = dict.fromkeys(METHODS, "computed here") | {"ensemble": "reported"}
     changed(board, lambda table: table.assign(computed=table["method"].map(computed)), "1")
@@ -144,9 +153,15 @@ def test_the_newest_leaderboard_with_all_its_tables_is_asked(board, capsys):
     for suffix in ("csv", "scenarios.csv"):
         (folder / f"2.{suffix}").write_bytes((folder / f"1.{suffix}").read_bytes())
     for missing, asked in ((["arena/2-a"], 1), ([], 2)):
-        about = {"board": {"supersedes": "1"}, "missing": missing}
-        (folder / "2.json").write_text(json.dumps(about))
+        for name, board_of in (("1", {}), ("2", {"supersedes": "1"})):
+            tables = {s: (folder / f"{name}{s}").read_bytes() for s in (".csv", ".scenarios.csv")}
+            about = {"board": board_of, "missing": missing if name == "2" else []}
+            about["files"] = {suffix: checksum_of(data) for suffix, data in tables.items()}
+            write_json(folder / f"{name}.json", about)
         assert f"leaderboard arena/{asked}:" in advice(board, capsys)
+    changed(board, lambda table: table.tail(-1), "2")
+    with pytest.raises(FedreproError, match=r"2\.csv .*it is not the file that .*2\.json names"):
+        recommend(Situation(10, "0.1"), board / "quick")
 
 
 def test_the_command_prints_methods_costs_how_near_that_is_and_a_better_best_client(board, capsys):

@@ -69,11 +69,22 @@ TUNINGS = [
         "'M' works on validation examples of clients, and",
     ),
     (method("downpour_sgd", tune={}), "rounds, and only one-shot models"),
+    (
+        method("average", training={"epochs": 3}, tune={"epochs": [5, 50]}, choose="client_train"),
+        "has a parameter 'epochs' of its own, so that the tuning's is hidden",
+    ),
 ]
+HIDING = method("average", training={"lr": [0.1, 0.2]}, show=["lr"])
+MILLION = {"dataset": {"name": "synthetic"}, "partition": {"name": "natural"}}
+POOLED = {"methods": [{"name": "pooled", "label": "P"}], "sweep": {"partition.clients": [10**6]}}
+LISTED = {"methods": TWO[:1], "drawing": {"name": "table", "rows": ["method"]}}
+PATHS = {"label": "y", "methods": [TWO[0] | {"training": {"lr": [0.1, 0.2]}, "show": ["lr"]}]}
 
 AGAINST_ROUNDS = method("fedavg", rounds=6) | {"drawing": "accuracy-against-rounds"}
 NINE = {f"c{k}": {"label": f"{k}", "training": {"lr": k / 9}} for k in range(1, 10)}
 MAPS, SHOWN = {"drawing": "heat-maps"}, method("pfnm", show=["sigma2"], sigma2=[0.1, 1])
+ONE_SHOWN = method("pfnm", show=["sigma2"], settings=[{"sigma2": 0.1}])
+DOTTED = {"metric": "bytes_up", "of": "M", "along": "clients", "dots": "bytes_up"}
 CLOSE = {"drawing": "accuracy-close-up", "methods": TWO}
 PART = {"metric": "bytes_up", "of": "M"}
 PER = [(SHOWN, {"along": "clients"}), (method("average") | {"sweep": ONE}, {"along": "round"})]
@@ -116,9 +127,17 @@ REFUSED = [
     (MAPS | {"methods": TWO}, "heat maps are of one method that shows every value"),
     (MAPS | SHOWN | {"sweep": ONE}, "heat maps need two parameters that vary"),
     *((own | {"drawing": {"name": "lines", "panels": [PART | at]}}, "at one x") for own, at in PER),
+    (
+        method("average") | {"sweep": ONE, "drawing": {"name": "lines", "panels": [DOTTED]}},
+        "its panel is of shares, which dots",
+    ),
+    (MAPS | ONE_SHOWN | {"sweep": ONE}, "heat maps need two parameters that vary"),
     (MADE | method("fedavg", training={"augment": "crop_flip"}), "augmented: take augment~none"),
     (method("feddf") | {"dataset": {"name": "cifar10", "features": "lite0"}}, "scaled otherwise"),
     (CLOSE | {"sweep": TWO_SWEPT}, "drawn against one swept parameter, but 2 of its sweep vary"),
+    (HIDING | {"sweep": {"training.lr": [0.1]}}, "it shows 'lr', and sweeps a parameter of that"),
+    (LISTED | {"cases": {"x": {"label": "x"}, "y": PATHS}}, "'lr' takes several values"),
+    (MILLION | POOLED, "'P' works on all examples at once, and these clients are made when they"),
     *(
         ({"methods": TWO, "drawing": {"name": "table", **given}}, told)
         for given, told in (

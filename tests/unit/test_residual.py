@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -188,6 +189,8 @@ class Gated(nn.Sequential):
         (between(nn.Softmax2d()), r"layer '1' \(Softmax2d\) is of an unknown kind"),
         (between(nn.Identity(), Cut), "the call of getitem does not keep units apart"),
         (between(nn.Identity(), Gated), "'chunk' gives several tensors"),
+        (between(nn.Flatten(1, 2)), r"layer '1' \(Flatten\) is of an unknown kind"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), "no hidden units that may change places"),
         (between(nn.Identity(), Branching), "cannot be traced, so nobody knows which layers share"),
     ],
 )
@@ -462,7 +465,8 @@ def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):
 
 
 def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(nets, capsys):
-    mlp = nn.Sequential(nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3))
+    parts = {"fc1": nn.Linear(64, 5), "act": nn.ReLU(), "fc2": nn.Linear(5, 3)}
+    mlp = nn.Sequential(OrderedDict(parts))
     modules = [nets().eval(), mlp, nets().eval()]
     for j, made in enumerate(modules):
         torch.save(made.state_dict(), f"{j}.pt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from scipy import stats
-from synthetic import KEY, draw, made_once, plan, plausible, rewrite, undrawn, workplace
+from synthetic import KEY, ROOT, draw, made_once, plan, plausible, rewrite, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli import printing
@@ -24,7 +25,6 @@ from fedrepro.numbers import method_results_and_differences as found_results
 from fedrepro.numbers.exhibit_files import whole_exhibits
 
 __all__ = ["undrawn", "workplace"]
-ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
@@ -158,6 +158,9 @@ def test_a_comparison_says_at_how_many_points_an_interval_is_beyond_zero(metric,
     ends = {"difference": [0.2, -0.2, -0.3, 0.1]}
     ends |= {"low": [0.1, -0.3, -0.4, -0.1], "high": [0.3, -0.1, -0.2, 0.3]}
     assert found_results.paired_verdict(pd.DataFrame(ends), metric, "A", "B").startswith(words)
+    lost = pd.DataFrame({key: [math.nan] for key in ends})
+    said = found_results.paired_verdict(lost, metric, "A", "B")
+    assert "without a number at 1, and not separated at 0" in said
 
 
 def test_runs_that_two_exhibits_show_are_compared_once():

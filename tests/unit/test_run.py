@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from fedrepro.core import user_component_files as component_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
-from fedrepro.stages import snakemake_in_folder
+from fedrepro.stages import run_figures_or_methods, snakemake_in_folder
 from fedrepro.stages.run_figures_or_methods import _place, _words
 
 MISTAKES = {
@@ -51,6 +52,9 @@ MISTAKES = {
     "run feddf --data fmnist feddf.public_data=fashion_mnist": "as in feddf.public_data=mnist",
     "run pfnm_streaming --rounds 50": "'pfnm_streaming' has no parameter 'rounds'",
     "run fedavg --optimiser sgd:0.1 --lr 0.5": "--lr 0.5 is not read, since training.lr is 0.1",
+    "run fedavg fedavg.lr=0.2 FedAvg.lr=0.1": "'FedAvg.lr' is said in another way too",
+    "run fedavg --optimiser sgd:0.2 training.lr=0.1": "'training.lr' is said in another way too",
+    "run fedavg fedavg.lr=0.2 fedavg.lr=0.1": "a parameter is given twice: leave one",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",
 }
@@ -198,13 +202,20 @@ class Net(nn.Sequential):
 
 
 @pytest.mark.workflow
-def test_an_own_network_is_trained_from_its_file(tmp_path):
+def test_an_own_network_is_trained_from_its_file(tmp_path, monkeypatch):
     """Jobs are planned in a process whose first import of torch is that of the file."""
+    events = MagicMock()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", events)
+    monkeypatch.setattr(run_figures_or_methods, "find_spec", bool)
     (tmp_path / "nets.py").write_text(NET)
     given = {"data": "digits", "clients": 2, "rounds": 3, "lr": 0.1, "batch_size": 16}
     model, folder = f"{tmp_path}/nets.py:Net", tmp_path / "runs"
     found = fedrepro.run(methods="fedavg", model=model, trials=1, folder=folder, **given)
     assert found["accuracy"].item() > 0.5
+    assert events.SummaryWriter.call_args.args[0].endswith("/rounds.events/FedAvg")
+    added = events.SummaryWriter().__enter__().add_scalar.call_args_list
+    assert [call.args[2] for call in added] == [1, 2, 3]
+    assert added[-1].args[:2] == ("test accuracy", found["accuracy"].item())
 
 
 BOOM = """from fedrepro.api import method
@@ -215,6 +226,36 @@ def boom(clients, info, *, rng):
     "Fail."
     raise ValueError("no such model")
 """
+
+
+@pytest.mark.workflow
+def test_a_run_reads_and_names_what_its_own_folder_has(tmp_path, monkeypatch):
+    """A graph is checked where jobs read it; tables and exhibits are told apart in the result."""
+    monkeypatch.chdir(tmp_path)
+    fedrepro.start("runs")
+    Path("config/graphs").mkdir(parents=True)
+    Path("config/graphs/mine.csv").write_text("0.5 0.5\n0.5 0.5\n")
+    with pytest.raises(FedreproError, match=r"graphs/mine.csv is not a matrix"):
+        fedrepro.run(methods="gossip_sgd", data="digits", clients=2, graph="file:mine")
+    sweep, shown = {"partition.clients": [2]}, {"sigma2": [0.1, 1.0], "show": ["sigma2"]}
+    tables = {
+        name: {
+            "title": name, "place": "here", "caption": "", "scales": ["paper"], "trials": 1,
+            "drawing": {"name": "table", "rows": ["method", "sigma2"]}, "sweep": sweep,
+            "dataset": {"name": "digits"}, "partition": {"name": "iid"},
+            "model": {"name": "mlp", "hidden": [4]}, "training": {"name": "adam", "epochs": 1},
+            "methods": [{"name": "pfnm", "label": "P", **shown}],
+        }
+        for name in ("one", "two")
+    }  # fmt: skip
+    Path("mine.yaml").write_text(
+        yaml.safe_dump({"paper": "mine", "title": "", "source": "", "exhibits": tables})
+    )
+    found = fedrepro.run("mine.yaml", folder="runs")
+    assert found[["exhibit", "sigma2"]].values.tolist() == [
+        [name, value] for name in tables for value in (0.1, 1.0)
+    ]
+    assert found.attrs["file"].endswith("one.html")
 
 
 @pytest.mark.workflow

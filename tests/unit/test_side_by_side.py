@@ -243,7 +243,6 @@ FAULTS = {
     "words": ([*ALL, "--evaluate", "words.npz"], "has the class 'a': number classes as the netw"),
     "no data": ([*ALL, "--evaluate", "data.txt"], "neither .csv, with a column label, nor .npz"),
     "other start": ([*ALL, *ON, "--start", "slim.pt"], "only networks of one architecture"),
-    "no start": (["combine", "ties", *CLIENTS, "--out", "b.pt"], "needs the common start (--start"),
     "few clients' data": ([*ALL, *ON, DATA[0], "client0.npz"], "names 1 files for 5 models"),
     "other names": ([*ALL, *ON, DATA[0], "d*.npz"], "the names of --clients-data do not say"),
     "counts twice": ([*ALL, *ON, *DATA, "--labels", "c.csv"], "the counts of --labels: leave out"),

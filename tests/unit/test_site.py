@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import once
 import pandas as pd
 import pytest
+from findings import RECORD, ROOT
 
 from fedrepro.core.checksummed_files import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
@@ -22,8 +23,6 @@ from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.build import _require_own, build, linked, numbered
 from fedrepro.record.site.report_data import claims_of, cost_table, read_reports
 
-ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "reports/record"
 KEY = "rm/table-1"
 pytestmark = pytest.mark.usefixtures("in_root")
 

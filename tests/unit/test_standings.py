@@ -142,12 +142,7 @@ def measured() -> dict[str, np.ndarray]:
 
 
 class Record:
-    """Scores of methods that do not differ, with the scatter of the record and its shape.
-
-    share: of the scenarios' variance that is their data set's. Scenarios scatter as the record's
-    own do around the mean of their data set, whatever their shape; a trial has a part that it
-    shares with all scenarios and one of its own.
-    """
+    """Scores of equal methods that scatter as the record's; share: of variance, the data set's."""
 
     def __init__(self, measured: dict[str, np.ndarray], share: float, *, shape: bool) -> None:
         self.sizes, self.shape = [len(rows) for rows in measured.values()], shape
@@ -160,8 +155,7 @@ class Record:
         self.share, self.rng = share, np.random.default_rng(0)
 
     def drawn(self, methods: int) -> list[np.ndarray]:
-        """A table per data set, (methods, scenarios, trials). A difference of two has this scatter,
-        so each has half of it in variance."""
+        """(methods, scenarios, trials) per data set; differences of methods have the scatter."""
         common = self._of(methods, 1, TRIALS, sd=self.trial)
         sd, tables = self.around.std(), []
         self.fixed = []  # of this what other trials would not change

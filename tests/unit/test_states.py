@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contract import as_split
-from problems import problem
 
-from fedrepro.api import Report
 from fedrepro.core import checkpoint_and_model_files as checkpoints
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule_and_successive_halving import EvaluationSchedule
-from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Component
-from fedrepro.stages.federate_and_peer import GlobalEvaluator
-from fedrepro.stages.trial_rounds import Checkpointer, TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -145,23 +137,3 @@ def test_a_state_shares_what_did_not_change_and_is_settled_whole_where_changed_i
         checkpoints.normalized({"kept": {**first["kept"], 2: deque()}}, first)
     with pytest.raises(FedreproError, match=r"the key np.int64\(3\) of state\['kept'\] is a int64"):
         checkpoints.normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
-
-
-def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(tmp_path):
-    class Wrong:
-        rounds = 6
-
-        def init(self, clients, info, rng):
-            return {}
-
-        def round(self, state, clients, info, rng):
-            return {"queue": deque()}, Report()
-
-    given = problem(hidden=())
-    meta = {"kind": "federated", "needs": frozenset(), "metrics": {}}
-    spec = Component("method", "wrong", 1, Wrong, meta).spec()
-    how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
-    keeper = Checkpointer(tmp_path / "trial.pt", "same", 0.0)
-    with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
-        TrialRounds(*how, {"test": as_split(given)}).run(RngKey(3), keeper)
-    assert not (tmp_path / "trial.pt").exists()

@@ -220,6 +220,9 @@ def test_rows_say_who_computed_them_and_reported_ones_change_nothing(kept, capsy
     (PLACE / "median.py").write_text(MEDIAN + "\n")
     with pytest.raises(FedreproError, match="it is not what its verdict is of"):
         entries_in(record, "mini", "1", "tiny")
+    assert (PLACE / "verdict.json").exists()
+    submissions.enter(PLACE, submissions.Verdict(2, [], []), 0)
+    assert board().loc[label, "computed"] == "reported"  # no verdict of before is believed
     shutil.rmtree(PLACE)
     write_board(file, "1", "tiny", record)
     assert {path: path.read_bytes() for path in before} == before

@@ -104,7 +104,7 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
         {1: 0.0, 2: 0.7, 3: 0.9, 4: 0.9},
         {1: 0.9, 2: 0.8, 3: 0.8, 4: 0.8, 5: 1.0, 6: 1.0},
         {1: 0.9, 2: math.nan},
-        {1: 0.1},  # no client's update was finite, so the run ended
+        {1: 0.1, 2: 0.99, 3: 0.99},  # no client's update was finite, so the run ended
     )
     found = candidates(rows_of(measure, *([line] for line in lines)), measure, 1, "here")
     criteria = [found[setting].criterion[0] for setting in measure.settings]
@@ -121,6 +121,15 @@ def test_where_every_setting_diverged_that_is_a_sentence(choose, line):
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")
     assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
+
+
+def test_a_setting_that_stops_before_the_first_rung_of_a_trial_is_out_of_the_race():
+    (measure,) = exhibit(choose="race", training={"lr": [0.1, 9.0]}, rounds=200).measures
+    whole, stopped = {25: 0.5, 50: 0.6, 100: 0.7}, {20: 0.1}
+    for lines in ([stopped, stopped], [whole, stopped]):
+        found = candidates(rows_of(measure, [whole, whole], lines), measure, 2, "here")
+        assert np.isnan(found[measure.settings[1]].criterion).all()
+        assert select_setting(found, measure, "here") is measure.settings[0]
 
 
 # a straight line has the mean of its ends, however densely it is measured

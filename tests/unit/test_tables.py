@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from small_exhibits import small
-from synthetic import KEY, draw, plan, undrawn, workplace
+from synthetic import KEY, ROOT, draw, plan, undrawn, workplace
 
 from fedrepro.core.checksummed_files import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
@@ -99,7 +99,6 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or
 
 
 __all__ = ["undrawn", "workplace"]
-ROOT = Path(__file__).parents[2]
 
 
 def files_of(key, reports="reports/record/tiny"):

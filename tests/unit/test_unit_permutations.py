@@ -53,6 +53,21 @@ class Block(nn.Module):
         return self.head(((torch.relu(self.top(x)) - self.mean) * self.scale).flatten(1))
 
 
+class Scaled(nn.Module):
+    """Shares a layer with its inputs, and scales one unit by a number and classes by a row."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.flat, self.same, self.deep = nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 5)
+        self.gate, self.alpha = nn.Linear(5, 1), nn.Parameter(torch.tensor(2.0))
+        self.wide, self.head = nn.Linear(1, 4), nn.Linear(4, classes)
+        self.factor = nn.Parameter(torch.ones(1, classes))
+
+    def forward(self, x):
+        x = torch.relu(self.deep(torch.relu(self.same(torch.relu(self.same(self.flat(x)))))))
+        return self.head(torch.relu(self.wide(self.gate(x) * self.alpha))) * self.factor
+
+
 MODELS = {
     "mlp": ("mlp", {"hidden": [7, 5]}, (40,)),
     "mlp-bias-free": ("mlp", {"hidden": [7], "bias": False}, (6,)),
@@ -64,6 +79,7 @@ MODELS = {
     ),
     "resnet": ("resnet8", {"norm": "batch", "width": 4}, (1, 8, 8)),
     "block": (Block, {}, (1, 8, 8)),
+    "scaled": (Scaled, {}, (1, 8, 8)),
 }
 
 
@@ -166,6 +182,7 @@ def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
     models, made = applied(name, method)
     first, found = (logits(given(name)[1], one.tensors) for one in (models, made))
     assert np.allclose(first, found, atol=1e-3)
+    assert all(one.shape == made.tensors[k].shape[1:] for k, (one, *_) in models.tensors.items())
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import loaded
 import pytest
-from test_workflow import BIN, checkout, environment
+from test_workflow import BIN, checkout, environment, kill
 
 from fedrepro.core.checkpoint_and_model_files import read_models
 from fedrepro.planning.config_files import Config, Granularity, load_exhibits
@@ -151,11 +150,6 @@ class Cluster:
                 env = (place / "environ").read_bytes()
                 if f"SLURM_CONF={self.config}\0".encode() in env and place.name != str(os.getpid()):
                     yield int(place.name), (place / "cmdline").read_bytes(), env
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def until(true: Callable[[], bool], seconds: float = 60) -> None:

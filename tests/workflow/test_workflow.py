@@ -217,8 +217,12 @@ def kill_tree(root: int) -> None:
         level = [pid for pid, parent in parents.items() if parent in level]
         found += level
     for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        kill(pid)
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def made_anew(folder: Path) -> list[str]:

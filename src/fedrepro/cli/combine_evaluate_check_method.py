@@ -80,8 +80,7 @@ def _all(files: Any, out: Path | None, seed: int) -> None:
         costs += [f"{row['passes']:.3g}", f"{row['seconds']:.2f}"]
         size = _size(row["parameters"], row["forward_passes"])
         rows.append((called, f"{100 * row['accuracy']:.1f} %", *costs, size))
-    heads = ("method", "accuracy", "MB sent", "rounds", "passes", "s", "weights")
-    show(heads, rows, narrow=True)
+    show(("method", "accuracy", "MB sent", "rounds", "passes", "s", "weights"), rows, narrow=True)
     say(*(f"sees {sees}: {'; '.join(names)}" for sees, names in seen.items()))
     failed = (row for row in found if row["not_applied"])
     say(*(f"not applied: {row['method']} {row['not_applied']}" for row in failed))

@@ -61,8 +61,7 @@ def fetch_data(
         raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
     for spec in wanted:
         for file in raw_files(spec):
-            place = RESOURCES / spec.name / file
-            data.download(spec.name, file, config.mirror_folder(), place)
+            data.download(spec.name, file, config.mirror_folder(), RESOURCES / spec.name / file)
         out = Path(dataset_folder(scale or config.scale, spec))
         if data.is_prepared(spec, out, RESOURCES / spec.name):
             say(f"{spec.token}: ready in {out}")

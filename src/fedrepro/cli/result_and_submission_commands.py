@@ -27,10 +27,12 @@ def _signed(value: float) -> str:
 
 def planned(scale: str) -> Plan:
     """Return all figures and tables, planned as jobs of size `scale` (tiny, quick or paper)."""
+    from fedrepro.core.paper_files import OWN_EXHIBITS
     from fedrepro.planning.config_files import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
-    return Plan(load_config(), load_exhibits(), scale)
+    config = load_config()
+    return Plan(config, load_exhibits(OWN_EXHIBITS if config.papers == "own" else None), scale)
 
 
 def record(
@@ -225,9 +227,8 @@ def verify(
     from fedrepro.stages import submissions
 
     if runs != "all" and not (runs.isdecimal() and len(runs) < 8):
-        raise FedreproError(
-            f"--runs must be a number of at most seven digits, or all, not '{runs:.40}'"
-        )
+        said = "--runs must be a number of at most seven digits, or all"
+        raise FedreproError(f"{said}, not '{runs:.40}'")
     seed = secrets.randbelow(2**32) if seed is None else seed
     verdict = submissions.verify(folder, None if runs == "all" else int(runs), seed, cores)
     say(*verdict.differing)
@@ -237,6 +238,7 @@ def verify(
         say(f"{folder} does not hold: {drawn}")
         if enter:
             (folder / VERDICT).unlink(missing_ok=True)
+            say("it is verified no longer: draw its leaderboard again by --runs 0 --enter")
         raise typer.Exit(1)
     say(f"{folder} holds: {drawn}{', with the same bytes' if verdict.computed else ''}")
     for path in submissions.enter(folder, verdict, seed) if enter else ():

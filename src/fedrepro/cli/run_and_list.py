@@ -103,9 +103,8 @@ def run(
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
         percent = 100 * row["accuracy"]
         shown = "failed" if math.isnan(percent) else f"{percent:.2f}{spread}"
-        numbers = [shown, str(row["trials"])]
-        numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
-        rows.append((*(str(row[name]) for name in parameters), row["method"], *numbers))
+        numbers = [str(row["trials"]), *(f"{row[key]:.4g}" for key in ("megabytes", "seconds"))]
+        rows.append((*(str(row[name]) for name in parameters), row["method"], shown, *numbers))
     show((*parameters, *heads), rows)
     say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
     say("megabytes are sent up and down; seconds are those of one core")

@@ -132,10 +132,9 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
     report that they ended. `folder` is the working folder of jobs.
     """
     if shutil.which("sbatch") is None:
-        raise FedreproError(
-            "sbatch, which gives jobs to SLURM, is not installed here: start on a login node of "
-            "the cluster, or on this machine alone with --cores instead of the slurm profile"
-        )
+        fix = "start on a login node of the cluster, or on this machine alone with --cores"
+        said = f"sbatch, which gives jobs to SLURM, is not installed here: {fix}"
+        raise FedreproError(f"{said} instead of the slurm profile")
     config, why = _ask("scontrol", "show", "config")
     if why:
         raise FedreproError(f"SLURM does not answer ({why}): start again when `scontrol ping` does")

@@ -87,7 +87,7 @@ def sentence_for(error: BaseException) -> FedreproError | None:
             return None
         fix = installing(EXTRAS[lacking])
         return FedreproError(f"this needs {lacking}, which is not installed here: {fix}")
-    if isinstance(error, shutil.Error):  # several of a folder
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a folder
         _, target, reason = error.args[0][0]
         return FedreproError(f"{target} cannot be written ({reason}); fix that and start again")
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:

@@ -22,10 +22,9 @@ EXHIBITS = ("exhibits.yaml", "exhibits/__init__.py", "exhibits.py")  # a paper h
 
 def paper_names() -> dict[str, Path]:
     """Return the folder of each reproduced paper by its short name, sorted by name."""
-    package = importlib.import_module(PAPERS)
     return {
         path.name: path
-        for base in sorted(package.__path__)
+        for base in sorted(importlib.import_module(PAPERS).__path__)
         for path in sorted(Path(base).iterdir())
         if (path / "__init__.py").is_file()
     }

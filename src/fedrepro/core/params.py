@@ -61,9 +61,8 @@ class Param:
         if self.optional and items == [None]:
             return None
         if None in items:
-            raise FedreproError(
-                f"{where}: parameter '{self.name}' has none in a list; leave it out"
-            )
+            said = f"{where}: parameter '{self.name}' has none in a list"
+            raise FedreproError(f"{said}; leave it out")
         return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:

@@ -22,7 +22,7 @@ from typing import Any
 import fedrepro
 from fedrepro.core import kernel_pinning, source_digests
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
@@ -81,9 +81,12 @@ def same_bytes(about: Mapping[str, Any]) -> str:
         made_of = {**made_of, "feature": [f"{name};v1;" for name in found]}
     for kind, resolved in made_of.items():
         known = components(kind)
-        for name, version, _ in (text.split(";", 2) for text in resolved):
+        for name, version, values in (text.split(";", 2) for text in resolved):
             if name not in known or f"v{known[name].version}" != version:
                 return f"{name} changed since {version}"
+            token, _, read = values.partition(";")
+            if read and read not in parse_token(kind, f"{name}+{token}".rstrip("+")).resolved:
+                return f"what {name} reads changed"
     return "yes"
 
 

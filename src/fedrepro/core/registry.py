@@ -127,9 +127,8 @@ def require_several(kind: str, name: str, **given: object) -> None:
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
-            raise FedreproError(
-                f"{kind} '{name}': `{key}` takes several, not one text: write {many} in its place"
-            )
+            said = f"{kind} '{name}': `{key}` takes several, not one text"
+            raise FedreproError(f"{said}: write {many} in its place")
 
 
 def _import(kind: str) -> None:
@@ -213,9 +212,8 @@ def _load(file: str) -> None:
             else:  # other components of the file are not asked for
                 del _found[kind][name]
         if not own:
-            raise FedreproError(
-                f"{file} has no component: decorate a function by @method or @register"
-            )
+            fix = "decorate a function by @method or @register"
+            raise FedreproError(f"{file} has no component: {fix}")
         for item in own:
             item.require_declared(opened)
         for item in again:
@@ -235,10 +233,9 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
         variadic = item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
         known = variadic or item.name in (*SHAPES, *CHANNELS, *CLASSES)
         if item.default is item.empty and not known:
-            raise FedreproError(
-                f"{made.__name__} takes '{item.name}', whose value is unknown: write a function "
-                "of shape and classes that makes it, and put @module before it (docs/models.md)"
-            )
+            said = f"{made.__name__} takes '{item.name}', whose value is unknown"
+            fix = "write a function of shape and classes that makes it, and put @module before it"
+            raise FedreproError(f"{said}: {fix} (docs/models.md)")
 
     def model(shape: tuple[int, ...], classes: int) -> Any:
         known = dict.fromkeys(SHAPES, shape) | dict.fromkeys(CHANNELS, shape[0])

@@ -50,7 +50,10 @@ class Component:
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
-        return read_signature(self.fn)
+        try:
+            return read_signature(self.fn)
+        except (NameError, TypeError) as error:
+            raise FedreproError(f"{self.kind} '{self.name}' of {self.file}: {error}") from error
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
@@ -94,11 +97,10 @@ class Component:
             near = os.path.dirname(path) == os.path.dirname(os.path.abspath(self.file))
             name = f'__file__).with_name("{os.path.basename(path)}"' if near else f'"{path}"'
             decorator = "@module" if self.meta.get(MODULE) else "@register"
-            raise FedreproError(
-                f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
-                f"would be computed again after a change of it: add to its {decorator} "
-                f"reads=lambda values: input_checksum(Path({name})), from fedrepro.data.user_data"
-            )
+            said = f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing"
+            said = f"{said} would be computed again after a change of it: add to its {decorator}"
+            fix = f"reads=lambda values: input_checksum(Path({name})), from fedrepro.data.user_data"
+            raise FedreproError(f"{said} {fix}")
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return this component with these parameter values, as in YAML, and defaults for others.
@@ -140,9 +142,8 @@ class Component:
         differing = [key for key, column in columns.items() if len(set(column)) > 1]
         for key in differing:
             if self.params[key].many:
-                raise FedreproError(
-                    f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
-                )
+                said = f"{where}: '{key}' is a list itself"
+                raise FedreproError(f"{said}, so that it cannot differ between settings")
         full = {k: column if k in differing else column[0] for k, column in columns.items()}
         return Spec(self, full, len(specs) if len(differing) > 1 else 0)
 
@@ -151,9 +152,8 @@ class Component:
         many = {name for name, param in self.params.items() if param.many}
         lists = {k: v for k, v in values.items() if isinstance(v, list) and k not in many}
         if len(set(map(len, lists.values()))) != 1:
-            raise FedreproError(
-                f"{self.where(where)}: give each parameter a list of as many values"
-            )
+            fix = "give each parameter a list of as many values"
+            raise FedreproError(f"{self.where(where)}: {fix}")
         same = {key: value for key, value in values.items() if key not in lists}
         rows = zip(*lists.values(), strict=True)
         return self.paired(same, [dict(zip(lists, row, strict=True)) for row in rows], where)
@@ -219,11 +219,9 @@ class Spec:
         """Return this Spec; raise an error that begins with `where` if it has several settings."""
         if self.swept:
             key = self.swept[0]
-            raise FedreproError(
-                f"{self.component.where(where)}: '{key}' lists several values, "
-                f"{render(self.values[key])}, where one is needed; an exhibit lists them under "
-                f"sweep, as {self.kind}.{key}"
-            )
+            said = f"'{key}' lists several values, {render(self.values[key])}, where one is needed"
+            fix = f"an exhibit lists them under sweep, as {self.kind}.{key}"
+            raise FedreproError(f"{self.component.where(where)}: {said}; {fix}")
         return self
 
     @property

@@ -24,8 +24,7 @@ Features = Annotated[
 def feature_spec(text: str) -> Spec:
     """Return the feature extractor that `text` names: convnet.epochs-20 is convnet, epochs = 20."""
     name, *pairs = re.split(r"\.(?=[a-z])", text)  # and not at the point of a number
-    token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
-    return parse_token("feature", token)
+    return parse_token("feature", "+".join([name, *(p.replace("-", "~", 1) for p in pairs)]))
 
 
 def resolved_features(dataset: Spec) -> str:

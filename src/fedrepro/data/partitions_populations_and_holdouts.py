@@ -249,7 +249,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_partition(
     path: Path | str, trial: int, population: Population | None = None
 ) -> PartitionIndices:
-    """Return a trial's examples by client, read from the file `path` or those of `population`."""
+    """Return a trial's examples by client, read from `path`, or made by `population` of it."""
     import pyarrow.compute as pc
 
     table = artifacts.read_table(path, KIND)
@@ -292,8 +292,7 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
         said = f"sets {public + validation} of {count} training examples aside"
         raise FedreproError(f"partition '{spec.token}' {said}: lower `public` or `validation`")
     order = rng.stream("set-aside").permutation(count)
-    cuts = np.split(order, [public, public + validation])
-    drawn, kept, rest = (np.sort(part) for part in cuts)
+    drawn, kept, rest = (np.sort(part) for part in np.split(order, [public, public + validation]))
     at_clients = spec.values.get("validation_at") == "clients"
     return {"public": drawn, f"{'client' if at_clients else 'server'}_validation": kept}, rest
 

@@ -29,6 +29,7 @@ from fedrepro.core.spec import Spec
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("image", "audio", "text", "features", "regression")
+About = Mapping[str, Any]  # what is written into dataset.json
 CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and transparency
 PREPARED_FILES = (
     "dataset.json",
@@ -174,11 +175,7 @@ class Prepared:
 
 
 def write_prepared(
-    folder: Path | str,
-    arrays: Arrays,
-    spec: Spec,
-    provenance: Mapping[str, Any],
-    sources: Sequence[Mapping[str, Any]] = (),
+    folder: Path | str, arrays: Arrays, spec: Spec, provenance: About, sources: Sequence[About] = ()
 ) -> None:
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
@@ -268,6 +265,5 @@ def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         fix = f"the networks take {wanted}: name a data set of that shape as public_data"
         raise FedreproError(f"{who}: examples of '{other.token}' have the shape {own}, and {fix}")
-    count = len(other.labels("train"))
-    rows = rng.stream("public-inputs").permutation(count)[:MOST]
+    rows = rng.stream("public-inputs").permutation(len(other.labels("train")))[:MOST]
     return other.inputs("train", np.sort(rows))

@@ -9,19 +9,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import offset_copy
+from scipy.optimize import isotonic_regression
 
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.lines_and_layout import LEFT, SOFT
 from fedrepro.drawings.style import CASES
 from fedrepro.numbers.leaderboard import ALL, CLASSES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
@@ -136,8 +137,6 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
 
     Bytes are in uploads of all clients' models. It draws rows of `table` on all data sets together.
     """
-    from matplotlib.lines import Line2D
-
     families = _families(table)
     drawn = layout.new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
@@ -182,8 +181,6 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
 
 def _names(axes: Axes, own: Frame) -> None:
     """Write the methods' names next to their marks, without overlap."""
-    from matplotlib.transforms import offset_copy
-
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
     # values within a fifth of each other share a column of names
     ordered = own["bytes_up"].sort_values()
@@ -208,7 +205,5 @@ def _names(axes: Axes, own: Frame) -> None:
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
     """Return label `heights` (highest first), shifted just enough to be `gap` or more apart."""
-    from scipy.optimize import isotonic_regression
-
     below = gap * np.arange(len(heights))
     return np.asarray(isotonic_regression(heights + below, increasing=False).x) - below

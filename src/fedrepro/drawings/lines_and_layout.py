@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.drawings.style import RULES, LineStyle, line_styles, trials_text
-from fedrepro.planning.drawing_base import CASE, Drawing, Planned, final, select_series
+from fedrepro.planning.drawing_base import CASE, About, Drawing, Planned, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def by_case(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
     """Return {method's label: line of final values of `metric` on `split` in csv `numbers`}."""
     rows = select_series(final(numbers), metric, split)
-    return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
+    rows = rows.assign(x=positions(rows[axis_of(exhibit)[0]]))
+    return lines_of(exhibit, rows.sort_values("x", kind="stable"))
 
 
 def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
@@ -244,7 +245,9 @@ def draw_lines(
 
 def percent(axes: Axes) -> None:
     """Label the vertical axis in percent; its values are shares from 0 to 1, such as accuracies."""
-    axes.locator_params("y", nbins=6, steps=[1, 2, 5, 10])
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(percents)
 
 
@@ -320,9 +323,7 @@ class Figured(Drawing):
         """Return a figure of the means and sds in csv rows `numbers`; call within `rules()`."""
         raise NotImplementedError
 
-    def files(
-        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
-    ) -> dict[str, bytes]:
+    def files(self, exhibit: Exhibit, about: About, numbers: pd.DataFrame) -> dict[str, bytes]:
         title = f"{exhibit.settings.title}: {data_title(exhibit)}"
         with rules():
             drawn = figure(exhibit, numbers)

@@ -10,8 +10,10 @@ import networkx as nx
 import numpy as np
 
 from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
 from fedrepro.data.client_assignment_and_skew import distances, skew_of
 from fedrepro.data.partitions_populations_and_holdouts import PartitionIndices, labels_of
+from fedrepro.data.prepared import Prepared
 from fedrepro.drawings import lines_and_layout as layout
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training import mixing_matrices as mixing
@@ -19,9 +21,6 @@ from fedrepro.training import mixing_matrices as mixing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from fedrepro.core.spec import Spec
-    from fedrepro.data.prepared import Prepared
 
 ROW = 0.2  # inches of a client, if the map has room for all
 FEW = 40  # up to this many clients have their own row and number
@@ -162,6 +161,7 @@ class GraphMap:
         look: dict[str, Any] = {"width": widths, "edge_color": EDGE, "arrows": few, "ax": axes}
         if few:  # a bent arrow goes around nodes that lie between its ends
             look |= {"arrowstyle": "-|>", "node_size": 180, "connectionstyle": "arc3,rad=0.2"}
+        look["edgelist"] = edges  # in the order of `widths`
         lines: Any = nx.draw_networkx_edges(nx.DiGraph(edges), self.places, **look)
         if edges and not few:
             lines.set_rasterized(len(edges) > PIXELS)

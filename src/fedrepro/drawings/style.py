@@ -121,12 +121,9 @@ TICKS = {"color": "#444444", "labelcolor": "black", "major.width": 0.6, "major.s
 # text at least 7 pt at the width it is drawn for, glyphs as shapes so that every viewer agrees
 RULES: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 7.5,
+    **dict.fromkeys(("font.size", "axes.labelsize", "legend.fontsize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7),
     "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7.5,
     "figure.titlesize": 9,
     **{f"{axis}tick.{key}": value for axis in "xy" for key, value in TICKS.items()},
     "axes.edgecolor": "#444444",

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics
 from fedrepro.drawings.exhibits.table import TableDrawing
@@ -19,10 +21,6 @@ from fedrepro.drawings.style import trials_text
 from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.verdict_counts_and_unreported_settings import reasons, word_of
 from fedrepro.planning.drawing_base import CASE, final, select_series
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 
 Form = Callable[[float], str]  # how numbers are written
 HeadValues = tuple[str, ...]
@@ -79,9 +77,6 @@ class TextTable:
 @cache
 def environment(*packages: str) -> Environment:
     """Return a jinja2 environment with templates of `packages`; it escapes texts, not `Markup`."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

@@ -106,7 +106,7 @@ def regmean_plus(
     of a layer's inputs (`prepared`: the lowest's, used if all tensors are of layers), times `alpha`
     off the diagonal; a `ridge` draws W to the average. Layers are merged from the lowest up. Each
     is sent to the clients before they compute moments for the next, in as many exchanges as layers.
-    Other tensors are averaged, and sent first.
+    Other tensors are averaged and sent first, in one exchange more.
     """
     assert info.clients is not None
     share = merging.shares_of(info)

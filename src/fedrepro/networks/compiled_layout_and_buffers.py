@@ -15,20 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
-from fedrepro.networks.layers import (
-    Affine,
-    Convolution2d,
-    Dropout,
-    EachPosition,
-    Embedding,
-    Lstm,
-    MaxPool,
-    Relu,
-    Shape,
-    Tensors,
-    Variational,
-    of_package,
-)
+from fedrepro.networks import layers as kinds
+from fedrepro.networks.layers import Convolution2d, Dropout, Embedding, Lstm, Relu, Shape, Tensors
 from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
@@ -61,12 +49,12 @@ class Parts:
 def parts_of(network: Network) -> Parts | None:
     """Return a network's layers for compiled code, leaving out dropout; None if unsupported."""
     layers, convolutions, shape = list(network.layers), [], network.shape
-    if not all(map(of_package, layers)):
+    if not all(map(kinds.of_package, layers)):
         return None
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
     while layers and isinstance(layers[0], Convolution2d):
-        convolution, pooled = layers[0], [type(layer) for layer in layers[2:3]] == [MaxPool]
+        convolution, pooled = layers[0], [type(layer) for layer in layers[2:3]] == [kinds.MaxPool]
         if not isinstance((*layers, None)[1], Relu) or convolution.padding >= convolution.kernel:
             return None
         convolutions.append((convolution, shape, pooled))
@@ -80,28 +68,28 @@ def parts_of(network: Network) -> Parts | None:
         while layers and isinstance(layers[0], Lstm):
             recurrent.append(layers.pop(0))  # type: ignore[arg-type]
         ends = [lstm.last for lstm in recurrent]
-        each = isinstance((*layers, None)[0], EachPosition)
+        each = isinstance((*layers, None)[0], kinds.EachPosition)
         if any(ends[:-1]) or ends[-1:] != [not each] or len({one.units for one in recurrent}) > 1:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
     dropout = any(isinstance(layer, Dropout) for layer in layers)
-    maps = [layer for layer in layers if isinstance(layer, Affine | Variational)]
+    maps = [layer for layer in layers if isinstance(layer, kinds.Affine | kinds.Variational)]
     if not maps or layers[-1] is not maps[-1]:
         return None
-    drawn = isinstance(maps[-1], Variational)
+    drawn = isinstance(maps[-1], kinds.Variational)
     turns = (type(maps[-1]), Relu, Dropout) if dropout else (type(maps[-1]), Relu)
     if any(not isinstance(layer, turns[at % len(turns)]) for at, layer in enumerate(layers)):
         return None
     if drawn and (dropout or convolutions or recurrent):
         return None
-    kinds = {layer.biased for layer in maps}
-    kinds |= {convolution.biased for convolution, _, _ in convolutions}
-    if len(kinds) > 1:
+    biased = {layer.biased for layer in maps}
+    biased |= {convolution.biased for convolution, _, _ in convolutions}
+    if len(biased) > 1:
         return None
     return Parts(
         (math.prod(shape), *(layer.units for layer in maps)),
-        kinds.pop(),
+        biased.pop(),
         shape if convolutions else (),
         tuple(convolutions),
         embedding,

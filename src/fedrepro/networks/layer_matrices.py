@@ -133,7 +133,7 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             raise FedreproError(f"{said}: {fix}")
         call = torch.nn.Linear.forward if linear else torch.nn.Conv2d.forward
         due = call(part, given[0]) if given else out.new_zeros(0)
-        if due.shape != out.shape or not torch.allclose(due, out, NEAR, NEAR):
+        if due.shape != out.shape or not torch.allclose(due, out, NEAR, NEAR, True):
             fix = "pass it one input by position and let its `padding` say how it pads"
             said = f"layer '{weight}' does not give what its input, weight and padding give"
             raise FedreproError(f"{said}: {fix}, or take a method that averages or ensembles")

@@ -20,22 +20,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.networks.layers import (
-    Affine,
-    Arrays,
-    Convolution2d,
-    Dropout,
-    EachPosition,
-    Layer,
-    MaxPool,
-    Parameter,
-    Pass,
-    Relu,
-    Shape,
-    Tensors,
-    Variational,
-    of_package,
-)
+from fedrepro.networks import layers as kinds
+from fedrepro.networks.layers import Affine, Arrays, Dropout, Layer, Parameter, Pass, Shape, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +32,7 @@ Kind = Literal["dense", "convolutional", "recurrent", "variational", "module", "
 IMAGE = 3  # axes of what a convolution gives: channels, height, width
 TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
 # what says how wide a layer is
-WIDTHS: dict[type, str] = {Affine: "units", Variational: "units", Convolution2d: "channels"}
+WIDTHS = {Affine: "units", kinds.Variational: "units", kinds.Convolution2d: "channels"}
 PREDICTION_FLOATS = 2**24
 PREDICTION_ROWS = 2500
 
@@ -86,7 +72,7 @@ class Network:
         """Return (layer, its tensors' names) in order of evaluation: max pooling before ReLU."""
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
-            if type(pairs[i][0]) is Relu and type(pairs[i + 1][0]) is MaxPool:
+            if type(pairs[i][0]) is kinds.Relu and type(pairs[i + 1][0]) is kinds.MaxPool:
                 pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
         return tuple(pairs)
 
@@ -136,9 +122,9 @@ class Network:
     @cached_property
     def draws(self) -> bool:
         """Return whether training draws random numbers (dropout, variational weights)."""
-        noisy = (Dropout, Variational)
+        noisy = (Dropout, kinds.Variational)
         # a user's layer may draw
-        return any(isinstance(one, noisy) or not of_package(one) for one in self.layers)
+        return any(isinstance(one, noisy) or not kinds.of_package(one) for one in self.layers)
 
     def hidden_units(self, tensors: Arrays) -> int | None:
         """Sum hidden units over m networks, tensors (m, *shape); None if not fully connected."""
@@ -152,7 +138,7 @@ class Network:
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
-            out = 1 if isinstance(layer, Convolution2d) else -1
+            out = 1 if isinstance(layer, kinds.Convolution2d) else -1
             changes = {width: tensors[names["weight"]].shape[out]} if width else {}
             layers.append(replace(layer, **changes) if changes else layer)  # type: ignore[type-var]
         network = replace(self, layers=tuple(layers))
@@ -170,8 +156,8 @@ class Network:
     @cached_property
     def predictions(self) -> int:
         """Return the number of predictions per example: 1, or one per character of a text."""
-        windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
-        return windows[0] if windows else 1
+        each = (shape[0] for one, shape, _ in self.places if isinstance(one, kinds.EachPosition))
+        return next(each, 1)
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
@@ -252,7 +238,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
     """Return the dense ReLU network of `sizes` (inputs, hidden…, outputs), `dropout` its rate."""
     layers: list[Layer] = []
     for units in sizes[1:-1]:
-        layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]
+        layers += [Affine(units), kinds.Relu(), *([Dropout(dropout)] if dropout else [])]
     return Network((sizes[0],), (*layers, Affine(sizes[-1])))
 
 
@@ -279,8 +265,7 @@ def _start(
         return generator.normal(0.0, weight_sd, shape).astype(np.float32)
     if role == "table":
         return generator.standard_normal(shape, np.float32)
-    fan_out = math.prod(shape[2:]) * math.prod(shape) // parameter.fan_in
-    fans = parameter.fan_in + fan_out
+    fans = parameter.fan_in + math.prod(shape[2:]) * math.prod(shape) // parameter.fan_in
     limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, shape).astype(np.float32)
 

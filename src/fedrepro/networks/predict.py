@@ -72,8 +72,7 @@ def draws_of(network: Network, tensors: Arrays, samples: int, rng: RngKey) -> di
             draws[name] = np.repeat(tensors[name][None], samples, axis=0)
             continue
         noise = generator.standard_normal((samples, *parameter.shape), np.float32)
-        deviation = np.logaddexp(0, tensors[f"{name}_spread"])
-        draws[name] = tensors[name] + deviation * noise
+        draws[name] = tensors[name] + np.logaddexp(0, tensors[f"{name}_spread"]) * noise
     return draws
 
 

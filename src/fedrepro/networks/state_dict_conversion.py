@@ -88,10 +88,9 @@ def stack(
         raise FedreproError(f"{named[0]} has {_words(first)}, which take no examples of {shape}")
     for own, where in zip(clients, named, strict=True):
         if _form(own) != form:
-            raise FedreproError(
-                f"{where} has {_words(own)}, where {named[0]} has {_words(first)}: only networks "
-                "of one architecture are combined; name that of each by --model"
-            )
+            said = f"{where} has {_words(own)}, where {named[0]} has {_words(first)}"
+            fix = "only networks of one architecture are combined; name that of each by --model"
+            raise FedreproError(f"{said}: {fix}")
     each = tuple(tuple(len(own[name]["weight"]) for name in names[:-1]) for own in clients)
     widths = each if len(set(each)) > 1 else None
     spec = dense_spec(np.max(each, axis=0).tolist(), biased)
@@ -166,9 +165,8 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
         raise FedreproError(f"{said} class are needed, ({clients}, {classes})")
     valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
     if not valid or (table != np.floor(table)).any() or not table.any():
-        raise FedreproError(
-            f"label counts are whole numbers, not below 0, not all 0, at most {MOST_EXAMPLES:,}"
-        )
+        said = "label counts are whole numbers, not below 0, not all 0"
+        raise FedreproError(f"{said}, at most {MOST_EXAMPLES:,}")
     return table.astype(np.int64)
 
 
@@ -195,18 +193,16 @@ def _layers(state: Any, where: str) -> Layers:
         name, _, part = str(key).rpartition(".")
         array = array_of(value, str(key), where)
         if part not in PARTS or array.ndim != (2 if part == "weight" else 1):
-            raise FedreproError(
-                f"{where}: '{key}', {array.shape}, is not of a fully connected layer: name "
-                "the class of its network, as in --model nets.py:Net --shape 1,28,28"
-            )
+            said = f"{where}: '{key}', {array.shape}, is not of a fully connected layer"
+            fix = "name the class of its network, as in --model nets.py:Net --shape 1,28,28"
+            raise FedreproError(f"{said}: {fix}")
         found.setdefault(name, {})[part] = array
     biased = any("bias" in held for held in found.values())
     for name, held in found.items():
         for part in PARTS[: 1 + biased]:
             if part not in held:
-                raise FedreproError(
-                    f"{where}: layer '{name}' has no {part}, as others have; add one of zeros"
-                )
+                said = f"{where}: layer '{name}' has no {part}, as others have"
+                raise FedreproError(f"{said}; add one of zeros")
         weight = held["weight"]
         if biased and len(held["bias"]) != len(weight):
             said = f"{where}: layer '{name}' has a weight {weight.shape} and {len(held['bias'])}"
@@ -355,8 +351,7 @@ class MixedNetwork(Network):
 
     @cached_property
     def buffers(self) -> tuple[str, ...]:
-        own = (f"{k}.{name}" for k, m in enumerate(self.members) for name in m.buffers)
-        return (*own, WHICH)
+        return (*(f"{k}.{name}" for k, m in enumerate(self.members) for name in m.buffers), WHICH)
 
     @cached_property
     def widest(self) -> int:
@@ -380,9 +375,8 @@ def _mixed(
 ) -> StackedModels:
     """Stack state dicts of different `models` into a `MixedNetwork`; errors call them `named`."""
     if len(models) != len(named):
-        raise FedreproError(
-            f"{len(models)} networks are named for {len(named)} models: name one, or that of each"
-        )
+        said = f"{len(models)} networks are named for {len(named)} models"
+        raise FedreproError(f"{said}: name one, or that of each")
     kinds = list(dict.fromkeys(models))
     at = [[j for j, model in enumerate(models) if model == kind] for kind in kinds]
     read = [
@@ -394,9 +388,8 @@ def _mixed(
     forms = {(one.shape, one.classes) for one in read}
     if len(forms) > 1 or any(one.widths for one in read):
         either = " or ".join(f"{form} to {classes} classes" for form, classes in forms)
-        raise FedreproError(
-            f"the networks take and give {either}: let all have one --shape and the same classes"
-        )
+        fix = "let all have one --shape and the same classes"
+        raise FedreproError(f"the networks take and give {either}: {fix}")
     tensors = {}
     for k, one in enumerate(read):
         for name, value in one.tensors.items():

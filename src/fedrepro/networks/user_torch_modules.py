@@ -44,8 +44,7 @@ def module(name: str, *, version: int = 1, title: str = "", **reads: Any) -> Cal
     `version` when results change. Further keywords become properties of the component. If the maker
     reads a file, pass reads=f, where f(parameter values) returns its checksum.
     """
-    meta = {"title": title or name, MODULE: True, **reads}
-    return register("model", name, version, None, **meta)
+    return register("model", name, version, None, title=title or name, **{MODULE: True}, **reads)
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
@@ -266,10 +265,15 @@ def _takes_channels_last(made: torch.nn.Module, x: torch.Tensor, scores: torch.T
     """Tell whether `made` gives `scores` of images x in channels_last; those with .view may not."""
     import torch
 
-    try:
-        found = made(x.contiguous(memory_format=torch.channels_last))
-    except Exception:  # it is another's code
+    if not any(isinstance(part, torch.nn.Conv2d) for part in made.modules()):
         return False
+    with _seeded(0, x.device):
+        try:
+            x = x.contiguous(memory_format=torch.channels_last)
+            found = made(x)
+            copy.deepcopy(made).train()(x)
+        except Exception:  # it is another's code
+            return False
     return torch.allclose(scores, found, NEAR, NEAR)
 
 

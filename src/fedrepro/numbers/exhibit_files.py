@@ -143,24 +143,22 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Return {kind, as "dataset": {"name": names, "values": {parameter: values}}}, as texts."""
+
+    def joined(texts: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(texts))
+
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
-        specs = [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]
-        if specs:
-            values = {
-                key: dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
-                for key in sorted({key for spec in specs for key in spec.recorded_values})
-            }
-            by_kind[kind] = {
-                "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
-                "values": {key: ", ".join(texts) for key, texts in values.items()},
-            }
+        if specs := [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]:
+            keys = sorted({key for spec in specs for key in spec.recorded_values})
+            values = {k: joined(render(s.values[k]) for s in specs if k in s.values) for k in keys}
+            by_kind[kind] = {"name": joined(spec.name for spec in specs), "values": values}
     return by_kind
 
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
-    meta, rule = measure.spec.component.meta, measure.rule
     alike = [m for point in exhibit.points for m in point.measures if m.label == measure.label]
+    meta, rule = measure.spec.component.meta, next((m.rule for m in alike if m.rule), None)
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -209,8 +207,7 @@ class ExhibitFiles:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """List the suffixes of all files of this figure or table, such as .csv, in fixed order."""
-        names = {*self.about["files"], ".json"}
-        return tuple(suffix for suffix in SUFFIXES if suffix in names)
+        return tuple(suffix for suffix in SUFFIXES if suffix in {*self.about["files"], ".json"})
 
     @property
     def is_table(self) -> bool:
@@ -226,9 +223,8 @@ class ExhibitFiles:
                 raise _missing(path, self.about["scale"], self.about["key"])
             if suffix == ".json":
                 return Path(path).read_bytes()
-            return artifacts.read_checked(
-                path, self.about["files"].get(suffix, ""), f"{self.base}.json"
-            )
+            checksum = self.about["files"].get(suffix, "")
+            return artifacts.read_checked(path, checksum, f"{self.base}.json")
         except FedreproError as error:
             raise (_altered(path, self.base) if self.run else error) from error
 
@@ -279,9 +275,8 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
         said = f"{path} describes {about.get('key')} at scale {about.get('scale')}, not {key} at"
         raise FedreproError(f"{said} scale {scale}; make it again with: {command(scale, key)}")
     run = about.get("run", {})
-    if not run and (
-        about["schema"] != artifacts.SCHEMA_VERSION or not isinstance(about.get("files"), dict)
-    ):
+    ours = about["schema"] == artifacts.SCHEMA_VERSION and isinstance(about.get("files"), dict)
+    if not (run or ours):
         said = f"{path} is of another version of fedrepro, and names no checksums; delete it,"
         raise FedreproError(f"{said} and make the figure again from the results that are there")
     return ExhibitFiles(f"{folder / key}", about, run)
@@ -327,9 +322,6 @@ def _altered(path: Path | str, base: str) -> FedreproError:
     return FedreproError(f"{said} written; restore its files from git, or record it again")
 
 
-# -------------------------------------------------------------------------------------- claims
-
-
 def write_claims(path: Path, text: str) -> list[Path]:
     """Write verdicts on claims (csv text) to `path`, a checksum to a json; return both paths."""
     about = {"kind": "claims", "schema": artifacts.SCHEMA_VERSION, "paper": path.parent.name}
@@ -341,7 +333,6 @@ def read_claims(path: Path) -> str:
     json_path = path.with_suffix(".json")
     about = artifacts.read_json(json_path, {"files": dict})
     if about.get("paper") != path.parent.name:
-        raise artifacts.corrupt_file_error(
-            json_path, f"it is not on the claims of {path.parent.name}"
-        )
+        why = f"it is not on the claims of {path.parent.name}"
+        raise artifacts.corrupt_file_error(json_path, why)
     return artifacts.read_checked(path, str(about["files"].get(".csv")), json_path).decode()

@@ -102,11 +102,8 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has an array per point, the gain minus each rival, (trials, rivals). The result is the
-    larger of two limits, with w(x) for the half width of the interval of x's mean. One is the mean
-    over points of the least mean(c) - w(c) of a column c. The other is the mean over points of the
-    least mean(c) - w(c - b), less w(mean of b over points); b is a point's column of least mean.
-    A single point has only the first.
+    `above` has an array per point, the gain minus each rival, (trials, rivals). Of two limits, one
+    over points by themselves and one around their columns of least mean, the larger is returned.
     """
     lowest = [(exact_means(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:

@@ -31,6 +31,8 @@ EACH_TRIAL = "settings chosen in each trial"
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 PLACE = ("starts", "data", "case", "clients")
+Scenes = Sequence["BoardScenario"]
+Results = dict[str, "MethodResult"]  # by label
 ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
@@ -144,7 +146,7 @@ class BoardRow:
     data: str
     drawn: str
     unranked_reason: str
-    scenes: Sequence[BoardScenario]
+    scenes: Scenes
     failed: int
     runs: int
     standing: ranking.Standing | None = None
@@ -158,7 +160,7 @@ def board_data(
     `entered` has ("verified" if we computed equal bytes, else "reported"; submitted table). Raise
     FedreproError if a table lacks a method to compare with, is of other data or repeats a label.
     """
-    entries: dict[BoardScenario, dict[str, MethodResult]] = {}
+    entries: dict[BoardScenario, Results] = {}
     methods: dict[tuple[str, str], Method] = {}
     failed = dict(methods)
     for computed, part in [*((HERE, part) for part in parts), *entered]:
@@ -197,9 +199,7 @@ def board_data(
     return BoardData(board, entries, failed | methods)
 
 
-def _scenes(
-    part: ExhibitFiles, each_trial: bool
-) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
+def _scenes(part: ExhibitFiles, each_trial: bool) -> Iterator[tuple[BoardScenario, Results]]:
     """Yield (scenario, {label: result}) of a table; `each_trial`: settings selected per trial."""
     about, tried = part.about, part.table(".choice.csv")
     accuracies = selection.of_settings(part.metrics) if len(tried) else []
@@ -269,11 +269,7 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 
 
 def _class_rows(
-    ground: BoardData,
-    starts: str,
-    data: str,
-    there: Sequence[BoardScenario],
-    methods: Mapping[str, Method],
+    ground: BoardData, starts: str, data: str, there: Scenes, methods: Mapping[str, Method]
 ) -> list[BoardRow]:
     """Return rows of `methods`, of one class, ranked in scenarios `there` of `data` (or ALL)."""
     entries, line = ground.entries, ground.board.line
@@ -316,10 +312,8 @@ def _class_rows(
         other = [ground.score_table(scenes, name, data, each_trial=True) for name in names]
         usual = ranking.usual_tests(np.array(means))
         usual[EACH_TRIAL] = ranking.chances_of(other) <= ranking.LEVEL
-    own_scores = {label: scores[label] for label in whole}
-    found = ranking.standings(
-        own_scores, scores.get(line), units=several, ranked=ranked, usual=usual
-    )
+    rated = {label: scores[label] for label in whole}
+    found = ranking.standings(rated, scores.get(line), units=several, ranked=ranked, usual=usual)
     why = "a bound, which has no rank" if bounds else ""
     placed = [replace(rows.pop(s.method), standing=s, unranked_reason=why) for s in found]
     return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
@@ -339,9 +333,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
     costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
-    tests = {
-        f"group_{test.lower().replace(' ', '_')}": test for test in (*ranking.USUAL, EACH_TRIAL)
-    }
+    tests = {f"group_{t.lower().replace(' ', '_')}": t for t in (*ranking.USUAL, EACH_TRIAL)}
     against = standing if label != ground.board.line else None
     each_trial = ahead = None
     if standing:

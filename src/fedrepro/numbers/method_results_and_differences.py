@@ -94,7 +94,8 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
         raise FedreproError("; ".join([f"{said}, {fix}", *plan.mistakes]))
     exhibits = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
     if not exhibits:
-        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{folder}")
+        known = [exhibit.key for exhibit in drawn]
+        raise plan.broken.get(asked) or unknown("exhibit", asked, known, f"{folder}")
     return exhibits
 
 
@@ -106,10 +107,9 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
         point = points.get(tuple(comparable_text(row[key]) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
         if point is None or row["method"] not in methods:
-            raise FedreproError(
-                f"{exhibit.key} was drawn with other settings than the config has now, and is "
-                f"left out; draw it again with: {command(scale, exhibit.key, exhibit.suffix)}"
-            )
+            said = f"{exhibit.key} was drawn with other settings than the config has now, and is"
+            fix = f"draw it again with: {command(scale, exhibit.key, exhibit.suffix)}"
+            raise FedreproError(f"{said} left out; {fix}")
         scenario = point.scenario
         place = {
             **dict.fromkeys(SCENARIO, ""),
@@ -234,8 +234,10 @@ def paired_verdict(differences: pd.DataFrame, metric: str, one: str, other: str)
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)
     words = ("better", "worse") if better else ("larger", "smaller")
+    without = int(differences["difference"].isna().sum())
+    level = len(differences) - more - less - without
     return (
         f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, {words[1]} at "
-        f"{less}, and not separated at {len(differences) - more - less} (95 % intervals of the "
-        "paired difference, each point by itself)"
+        f"{less}, {f'without a number at {without}, ' if without else ''}and not separated at "
+        f"{level} (95 % intervals of the paired difference, each point by itself)"
     )

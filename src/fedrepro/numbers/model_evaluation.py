@@ -25,6 +25,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 BINS = 15  # of confidence, for the calibration error
 LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
 QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
+Splits = Mapping[str, "EvaluationSplit"]  # by name, such as test
 WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 
@@ -91,9 +92,7 @@ def class_scores(
     return sum(parts[1:], parts[0])
 
 
-def measure(
-    model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
-) -> list[Number]:
+def measure(model: GlobalModel, splits: Splits, draws: Draws | None = None) -> list[Number]:
     """Return a model's final metrics: accuracy on each of `splits`, size, and `model.diagnostics`.
 
     With `draws` a variational network has a further accuracy, with mean weights. Accuracy on
@@ -115,7 +114,7 @@ def measure(
 
 
 def measure_alone(
-    models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
+    models: Sequence[GlobalModel], splits: Splits, draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
     """Return (mean and worst metrics of clients' `models` on `splits`, test accuracy by client)."""
     numbers, each = list[Number](), dict[str, list[float]]()
@@ -181,10 +180,9 @@ def predicted(
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return "accuracy", "nll" (log-loss), "calibration_error" of probabilities `scores` (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
+    right = np.where(np.isnan(likelihood), np.nan, scores.argmax(1) == labels)
     return {
-        "accuracy": float(
-            np.where(np.isnan(likelihood), np.nan, scores.argmax(1) == labels).mean()
-        ),
+        "accuracy": float(right.mean()),
         "nll": float(-np.log(np.maximum(likelihood, LEAST)).mean()),
         "calibration_error": calibration_error(scores, labels),
     }

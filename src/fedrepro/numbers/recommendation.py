@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedrepro.core import checksummed_files as stored
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.leaderboard import ALL, CLASSES, COSTS_TOLD, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.significance_ranking import Standing, standings
@@ -48,10 +48,9 @@ class Situation:
         object.__setattr__(self, "skew", self.skew.lower())
         words = self.skew in (IID, LABELS)
         if not (words or (is_number(self.skew) and 0 < float(self.skew) < math.inf)):
-            raise FedreproError(
-                f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
-                f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
-            )
+            said = f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0,"
+            others = f"{IID}, or {LABELS} for a few labels a client"
+            raise FedreproError(f"{said} such as 0.1, or {others}")
         if self.clients < 1 or self.exchanges < 1:
             raise FedreproError("--clients and --exchanges are whole numbers from 1")
 
@@ -93,7 +92,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
     files = [path for path in (folder / PAPER).glob("*.json") if path.stem.isdecimal()]
-    abouts = {f"{PAPER}/{p.stem}": json.loads(p.read_text(encoding="utf-8")) for p in files}
+    kinds = {"board": dict, "missing": list, "files": dict}
+    abouts = {f"{PAPER}/{p.stem}": stored.read_json(p, kinds) for p in files}
     board = f"{PAPER}/1"
     for _ in abouts:
         board = later_board(board, abouts) or board
@@ -101,6 +101,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     if not all(path.is_file() for path in paths):
         said = f"{board} is not in {folder}: name a folder that has it by --reports and --scale,"
         raise FedreproError(f"{said} such as --reports reports --scale quick after a `make`")
+    for path, suffix in zip(paths, (".csv", ".scenarios.csv"), strict=True) if abouts else ():
+        stored.read_checked(path, abouts[board]["files"][suffix], folder / f"{board}.json")
     table, scenarios = map(pd.read_csv, paths)
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
@@ -121,13 +123,14 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
     scores, accuracies = (_by_method(there, near, metric) for metric in ("score", "accuracy"))
-    table = table[table.index.isin(list(scores))]
+    left_out = ("reference", *([] if wanted.public else ["public data"]))
+    fits = ~table["class"].isin(left_out) & (table["exchanges"] <= wanted.exchanges)
+    gone = [label for label in table.index[fits] if label not in scores]
+    table, few = (one[one.index.isin(list(scores))] for one in (table, table[fits]))
 
     def ranked(names: pd.Index, *line: np.ndarray) -> list[Standing]:
         return standings({name: scores[name] for name in names}, *line, units=False)
 
-    left_out = ("reference", *([] if wanted.public else ["public data"]))
-    few = table[~table["class"].isin(left_out) & (table["exchanges"] <= wanted.exchanges)]
     by_class = [ranked(few.index[few["class"] == kind]) for kind in CLASSES]
     chosen = {s.method: s for found in by_class for s in found if s.group == 1}
     lines = ranked(table.index[table.index.isin([*LINES]) & ~table.index.isin([*chosen])])
@@ -147,7 +150,9 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
         chosen=[standing.method in chosen for standing in shown],
     )
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
-    return Recommendation(board, names, float(distances.min()), methods, remark)
+    if gone:
+        remark += f" Not run in all of these scenarios, so not compared: {', '.join(gone)}."
+    return Recommendation(board, names, float(distances.min()), methods, remark.strip())
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:

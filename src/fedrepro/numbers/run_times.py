@@ -18,6 +18,7 @@ from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, folders_of
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
+Files = Mapping[Run, Sequence[str]]  # paths of metrics
 FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
@@ -62,9 +63,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
     return means
 
 
-def times_of(
-    exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
-) -> pd.DataFrame:
+def times_of(exhibit: Exhibit, files: Files, columns: Sequence[str]) -> pd.DataFrame:
     """Return measured seconds per round of a figure's methods, as rows of its csv's `columns`.
 
     Each trial's first round is left out. Rows of the metric `overhead` say how many percent longer
@@ -88,12 +87,11 @@ def times_of(
     return pd.DataFrame(rows, columns=list(columns))
 
 
-def method_times(
-    exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
-) -> pd.DataFrame:
+def method_times(exhibit: Exhibit, files: Files, numbers: pd.DataFrame) -> pd.DataFrame:
     """Return measured seconds of server and clients by trial, as csv rows, for a figure's methods.
 
-    `numbers` is the figure's csv, with selected settings; `files` has the paths of runs' metrics.
+    `numbers` is the figure's csv, whose column "setting" says which setting of a method is shown;
+    `files` has the paths of runs' metrics.
     """
     chosen = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
@@ -124,8 +122,7 @@ def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, 
         timings = Path(path).with_name(TIMINGS)
         table = read_table(timings, "timings")
         if needed not in table.column_names:
-            raise FedreproError(
-                f"{timings} has no times of single rounds; delete its folder and start again"
-            )
+            said = f"{timings} has no times of single rounds"
+            raise FedreproError(f"{said}; delete its folder and start again")
         rows += table.to_pylist()
     return rows

@@ -46,6 +46,7 @@ PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenar
 Curve = Sequence[tuple[float, float]]  # rounds done, value
 Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
 Ends = Mapping[str, tuple[bool, bool]]
+Candidates = Mapping[Setting, "Candidate"]
 
 
 class Summary(NamedTuple):
@@ -189,9 +190,6 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])
 
 
-# -------------------------------------------------------- the choice of one setting of a sweep
-
-
 class Candidate(NamedTuple):
     """A setting: {(metric, split): final value per trial}; the number to select by, per trial."""
 
@@ -209,8 +207,9 @@ def candidates(
 ) -> dict[Setting, Candidate]:
     """Return {setting: its final metrics and numbers to select by}, from its metrics in `rows`."""
     race, choice, last = measure.measured(list(rows)).race, measure.choose, math.inf
+    diverged: Collection[Setting] = ()
     if choice and choice.over == "half":
-        last = _shared_rounds(rows, choice)
+        last, diverged = _shared_rounds(rows, choice)
     by_setting = {}
     for setting, judged in rows.items():
         series = stats.by_metric(judged[is_final(judged)], setting.token, trials, where)
@@ -220,6 +219,8 @@ def candidates(
                 due = judged[judged["round"].isin(schedules.rungs(race))]
                 counts = due.groupby("round")["trial"].nunique()
                 judged = due[due["round"] == counts.index[counts == counts.max()].max()]
+            elif setting in diverged:
+                judged = judged[is_final(judged)]
             elif math.isfinite(last):
                 judged = judged[judged["round"].between(last / 2, last) | is_final(judged)]
             criterion = criterion_of(judged, series, choice, setting, trials, where)
@@ -257,11 +258,9 @@ def criterion_of(
             values = [math.nan] * len(ends)
     if not values:
         when = "" if choice.over == "end" else " in single rounds"
-        raise FedreproError(
-            f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which "
-            f"its metrics lack; delete them and start again, so that '{setting.method.name}' is "
-            f"measured on {split}"
-        )
+        said = f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which"
+        fix = f"delete them and start again, so that '{setting.method.name}' is measured on {split}"
+        raise FedreproError(f"{said} its metrics lack; {fix}")
     return values
 
 
@@ -270,20 +269,24 @@ def without_number(series: Series) -> bool:
     return not series.keys().isdisjoint({(stats.FAILED, ""), (stats.LEFT_OUT, "")})
 
 
-def _shared_rounds(rows: Mapping[Setting, pd.DataFrame], choice: schedules.SelectionRule) -> float:
-    """Return the last round that all settings ran, or inf; skip diverged ones.
+def _shared_rounds(
+    rows: Mapping[Setting, pd.DataFrame], choice: schedules.SelectionRule
+) -> tuple[float, set[Setting]]:
+    """Return the last round that all settings ran, or inf, and settings that diverged, left out.
 
-    A run that ended before its last round without reaching its target diverged.
+    A run diverged if it ended before its last round without reaching its target.
     """
-    last = []
+    last, diverged = list[float](), set[Setting]()
     for setting, frame in rows.items():
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
         ran = asked[~is_final(asked)].groupby("trial")["round"].max()
         reached = frame[frame["metric"] == "rounds_to_target"].set_index("trial")["value"]
-        early = ran[ran < (setting["rounds"] or 0)].index
+        early = ran[ran < setting.method.component.fn(**setting.method.values).rounds].index
         if len(ran) and asked["value"].notna().all() and np.isfinite(reached.reindex(early)).all():
             last.append(float(ran.min()))
-    return min(last, default=math.inf)
+        else:
+            diverged.add(setting)
+    return min(last, default=math.inf), diverged
 
 
 def area_of(curve: Curve) -> float:
@@ -294,10 +297,7 @@ def area_of(curve: Curve) -> float:
 
 
 def select_setting(
-    settings: Mapping[Setting, Candidate],
-    measure: ExhibitMethod,
-    where: str,
-    allow_all_failed: bool = False,
+    settings: Candidates, measure: ExhibitMethod, where: str, allow_all_failed: bool = False
 ) -> Setting:
     """Return the setting with the best mean by the rule of `measure`; ties go to the first.
 
@@ -314,15 +314,13 @@ def select_setting(
     undefined = all((stats.LEFT_OUT, "") in one.series for one in settings.values())
     if means and (allow_all_failed or undefined):
         return next(iter(means))
-    raise FedreproError(
-        f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
-        f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
-        "diverged: try other settings"
-    )
+    said = f"{where}: {choice.metric} on the {choice.split} split, by which a setting of"
+    lost = f"{measure.spec.token} is chosen, is not a number for any of them"
+    raise FedreproError(f"{said} {lost}; they have all diverged: try other settings")
 
 
 def selection_rows(
-    settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
+    settings: Candidates, measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each of `settings`: selection metric, test results, and whether `chosen`."""
     assert measure.choose is not None

@@ -79,9 +79,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
     If some trials' clients leave it undefined, the only key is ("left_out", ""), with 1 in these.
     """
     if rows.empty:
-        raise FedreproError(
-            f"{where}: the metrics hold nothing of {token}; delete them and start again"
-        )
+        said = f"{where}: the metrics hold nothing of {token}"
+        raise FedreproError(f"{said}; delete them and start again")
     if left_out := set(rows.loc[rows["metric"] == LEFT_OUT, "trial"]):
         return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
     groups: dict[tuple[str, str], list[tuple[int, float]]] = {}

@@ -27,6 +27,8 @@ CASE, ROUND = "case", "round"  # columns of an exhibit's numbers
 PANELS = 8  # letters and columns that a figure has room for
 TABLE = "table"  # the one drawing that is written rather than drawn
 D = TypeVar("D", bound="type[Drawing]")
+About = Mapping[str, Any]  # the content of an exhibit's json
+Paths = Sequence[Path | str]
 
 
 class Strict(BaseModel):
@@ -99,12 +101,7 @@ class Drawing(Strict):
         return "", ""
 
     def further(
-        self,
-        metrics: Sequence[Path | str],
-        setting: str,
-        measure: ExhibitMethod,
-        trials: int,
-        where: str,
+        self, metrics: Paths, setting: str, measure: ExhibitMethod, trials: int, where: str
     ) -> Mapping[tuple[str, str], Sequence[float]]:
         """Return {(metric, split): a number per trial} that only this drawing needs; by default {}.
 
@@ -113,9 +110,7 @@ class Drawing(Strict):
         """
         return {}
 
-    def files(
-        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
-    ) -> dict[str, bytes]:
+    def files(self, exhibit: Exhibit, about: About, numbers: pd.DataFrame) -> dict[str, bytes]:
         """Draw the figure or table; return the files that people look at, as bytes by suffix.
 
         `about` is the content of its json (provenance, notes), `numbers` the rows of its csv.
@@ -162,8 +157,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
     """Yield a sentence for each parameter in `measure.show` with values that are not numbers."""
     for key in measure.show:
-        values = [str(setting[key]) for setting in measure.settings]
-        if not all(map(is_number, values)):
+        if not all(is_number(str(setting[key])) for setting in measure.settings):
             yield f"it is drawn along '{key}' of '{measure.spec.name}', which is not a number"
 
 

@@ -23,6 +23,7 @@ from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.core.user_component_files import own_fault
 from fedrepro.data import partitions_populations_and_holdouts as partition_building
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.drawing_base import CASE, TABLE, Planned
@@ -151,11 +152,10 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
             most, beside = max(point.trials.values()), point.trials.get(measure.paired_with, 0)
             few = point.trials.get(measure.label, most)
             if few < most and not (settings.paired and beside == most):
-                raise FedreproError(
-                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
-                    "are of other trials; give all one number, or say `paired: true`, and by "
-                    f"`paired_with` which method with all trials it is compared with, of {labels}"
-                )
+                said = f"'{measure.label}' has {few} trials where others have {most}, so their"
+                fix = "give all one number, or say `paired: true`, and by `paired_with` which"
+                fix = f"{fix} method with all trials it is compared with, of {labels}"
+                raise FedreproError(f"{said} means are of other trials; {fix}")
         if settings.paired and not settings.drawing.shows_pairs:
             raise FedreproError(f"`paired` is not for the drawing {settings.drawing.name}")
     return Exhibit(file.paper, name, settings, measures, planned)
@@ -184,10 +184,9 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
             for word, value in zip(settings.sweep, combination, strict=True):
                 kind, dot, parameter = word.partition(".")
                 if not dot or kind not in (*entries, TUNE):
-                    raise FedreproError(
-                        f"it sweeps {word}, which is not component.parameter, of one of "
-                        f"{', '.join((*entries, TUNE))}: write it as partition.clients"
-                    )
+                    said = f"it sweeps {word}, which is not component.parameter, of one of"
+                    known = ", ".join((*entries, TUNE))
+                    raise FedreproError(f"{said} {known}: write it as partition.clients")
                 values.setdefault(kind, {})[parameter] = value
             parts = {k: entry.spec(k, values.get(k, {})) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
@@ -285,10 +284,9 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         said = f"{label} works on all examples at once, and these clients are made when they train"
         raise FedreproError(f"{said}: take it out of the exhibit")
     if not takes(method.component, scenario.model):
-        raise FedreproError(
-            f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "
-            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
-        )
+        said = f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models"
+        fix = "take it out of the exhibit or change the model"
+        raise FedreproError(f"{said}, not '{scenario.model.name}'; {fix}")
     public, own = public_data_of(method), changed.dataset
     if public and len({one.values.get("features", "pixels") for one in (public, own)}) > 1:
         said = f"method '{method.name}' has public data {public.token}, scaled otherwise than"
@@ -312,4 +310,9 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
     with _at(label):
         for setting in measure.settings:
             if setting.method.method_kind.in_rounds:
-                setting.method.component.fn(**setting.method.values)
+                try:
+                    setting.method.component.fn(**setting.method.values)
+                except Exception as error:
+                    if isinstance(error, FedreproError) or not (fault := own_fault(error)):
+                        raise
+                    raise FedreproError(fault) from error

@@ -152,9 +152,8 @@ def exhibit_methods(
         for entry in entries:
             measure = _exhibit_method(entry, settings, case_entry, at)
             if measure.label in by_label:
-                raise FedreproError(
-                    f"two of its methods are called '{measure.label}'; tell them apart"
-                )
+                said = f"two of its methods are called '{measure.label}'"
+                raise FedreproError(f"{said}; tell them apart")
             by_label[measure.label] = measure
         return by_label
 
@@ -173,6 +172,9 @@ def _exhibit_method(
     known = components("method")
     found = method_called(entry.name, known)
     item, rule, listed = known[found.method], entry.choose, entry.settings
+    if clash := sorted(MethodEntry.model_fields.keys() & item.params.keys()):
+        said = f"method '{item.name}' has a parameter '{clash[0]}', which every entry has"
+        raise FedreproError(f"{said} in another meaning: rename it")
     given, training = {**found.values, **entry.parameters}, {**found.training, **entry.training}
     label = entry.label or (item.meta["label"] if found.method == entry.name else found.name)
     if isinstance(listed, str):
@@ -250,10 +252,9 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         return
     swept = [key for key in measure.chosen if key in measure.spec.swept]
     if len(swept) > 1 and not measure.spec.paired:
-        raise FedreproError(
-            f"{name} sweeps {' and '.join(swept)}; sweep one, name those to be shown by a row per "
-            "value (show: [...]), or list settings one by one (settings: [...])"
-        )
+        fix = "sweep one, name those to be shown by a row per value (show: [...])"
+        fix = f"{fix}, or list settings one by one (settings: [...])"
+        raise FedreproError(f"{name} sweeps {' and '.join(swept)}; {fix}")
     if choose is None:
         rules = " or ".join(schedules.SELECTION_RULES)
         said = f"{name} lists several values of {measure.chosen[0]}"
@@ -265,11 +266,10 @@ def _require_chosen(measure: ExhibitMethod, listed: set[str]) -> None:
         said = f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'"
         raise FedreproError(f"{said}; choose over: end")
     if until is not None and choose.over == "end":
-        raise FedreproError(
-            f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
-            f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
-            "over: half, compares them at the same rounds"
-        )
+        said = f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by"
+        said = f"{said} '{choose.name}' would compare them at rounds that test data decide"
+        fix = "choose: race, or over: half, compares them at the same rounds"
+        raise FedreproError(f"{said}; {fix}")
     rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
     if measure.races and any(len(one) > 1 or None in one for one in rounds):
         said = f"{name}: settings that race each other run for one number of rounds, given as"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
@@ -75,7 +76,9 @@ def _rates(plan: Plan) -> dict[Key, float]:
     recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
-        works = [(job, _work(plan, job)) for job in plan.jobs_of(exhibit) if job.stage in COMPUTING]
+        own, works = (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING), []
+        with suppress(FedreproError):  # its network does not fit its data
+            works = [(job, _work(plan, job)) for job in own]
         for job, work in works:
             if work and (timings := Path(job.out, TIMINGS)).exists():
                 about = read_provenance(table := read_table(timings, "timings"))

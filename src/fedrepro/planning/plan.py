@@ -87,7 +87,8 @@ class Plan:
         def with_methods(also: list[dict[str, Any]]) -> Exhibit:
             made = exhibit_of(file.model_copy(update={"also": also}), name, self.scale)
             board = name.partition("-")[0]
-            compared = [*made.measures] if board in file.boards else []
+            of_points = (measure for point in made.points for measure in point.measures)
+            compared = [*of_points] if board in file.boards else []
             for rule in (m.rule for m in compared if m.rule):
                 if (rule.metric, rule.split) != ("accuracy", "client_validation"):
                     said = f"{file.paper}/{board} selects settings by accuracy on client_validation"
@@ -95,10 +96,9 @@ class Plan:
             methods = (s.method for m in compared for s in m.settings)
             for method in (one for one in methods if one.method_kind.in_rounds):
                 if (rounds := method.component.fn(**method.values).rounds) > 1:
-                    raise FedreproError(
-                        f"{file.paper}/{board} compares methods of one exchange, and method "
-                        f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
-                    )
+                    said = f"{file.paper}/{board} compares methods of one exchange, and method"
+                    said = f"{said} '{method.name}' runs for {rounds} rounds"
+                    raise FedreproError(f"{said}: give it rounds: 1")
             return made
 
         exhibit, fitting = with_methods([]), list[dict[str, Any]]()
@@ -320,8 +320,7 @@ def require_frozen(plan: Plan, paper: str) -> None:
                 lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
         digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
         if board.ground and digest != board.ground:
-            raise FedreproError(
-                f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
-                f"digest is {digest}, written is {board.ground}); results on two grounds do "
-                f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
-            )
+            said = f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its digest is"
+            said = f"{said} {digest}, written is {board.ground}); results on two grounds do not"
+            fix = f"undo the change, or add it as {paper}/{int(version) + 1}"
+            raise FedreproError(f"{said} compare: {fix}")

@@ -23,7 +23,7 @@ from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.params import render
 from fedrepro.core.registry import SCENARIO, TUNE, component_called, spec_of_entry
 from fedrepro.core.spec import Spec
-from fedrepro.data.feature_extraction import feature_spec
+from fedrepro.data.feature_extraction import feature_spec, resolved_features
 from fedrepro.data.prepared import PREPARED_FILES
 
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
@@ -85,10 +85,9 @@ class Scenario:
     def clients(self) -> int:
         """Return the number of clients; raise FedreproError if that depends on the data."""
         if (count := clients_of(self.partition)) is None:
-            raise FedreproError(
-                f"partition '{self.partition.token}' leaves the number of clients to the data, "
-                "but local models are trained in blocks of known size: give it `clients`"
-            )
+            said = f"partition '{self.partition.token}' leaves the number of clients to the data"
+            fix = "but local models are trained in blocks of known size: give it `clients`"
+            raise FedreproError(f"{said}, {fix}")
         return count
 
 
@@ -108,6 +107,9 @@ def public_data_of(method: Spec) -> Spec | None:
     if "public_inputs" not in method.component.meta["needs"]:
         return None
     where = f"public_data of method '{method.name}'"
+    if "public_data" not in method.values:
+        fix = "give it public_data, a parameter"
+        raise FedreproError(f"method '{method.name}' needs public inputs: {fix}")
     return component_called("dataset", render(method["public_data"]), where).spec()
 
 
@@ -205,9 +207,10 @@ class Job:
         It covers each one's name, parameter values, version, source file and files that it reads.
         """
         parts = [spec.fingerprint for spec in self.specs.values()]
-        if self.stage == "prepare" and (text := self.specs["dataset"].values.get("features")):
-            features = feature_spec(str(text))
-            parts.append(features.resolved if text == "pixels" else features.fingerprint)
+        if self.stage == "prepare":  # which extracts features of the data
+            parts.append(resolved_features(self.specs["dataset"]))
+            if (text := self.specs["dataset"].values.get("features", "pixels")) != "pixels":
+                parts.append(feature_spec(str(text)).fingerprint)
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
     @property

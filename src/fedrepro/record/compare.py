@@ -93,7 +93,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
         return f"{key}: the same bytes as the record, {len(rows)} numbers"
     missing = int(rows["difference"].isna().sum())
     differing = rows[rows["difference"].fillna(0) != 0]
-    lone = f"; {missing} numbers are on one side only" if missing else ""
+    lone = f"; {missing} numbers are on one side only or not finite" if missing else ""
     if differing.empty:
         return f"{key}: every number that both have is equal{lone}"
     accuracy = differing[(differing["metric"] == "accuracy") & (differing["split"] == "test")]
@@ -113,8 +113,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     """Return causes of differences other than chance, from our json and the recorded one."""
     ours, theirs = ([data["sha256"] for data in about["data"]] for about in (mine, kept))
-    differ = "the data differ: their checksums are not the recorded ones"
-    notes = [] if ours == theirs else [differ]
+    notes = [] if ours == theirs else ["the data differ: their checksums are not the recorded ones"]
     keys, made = ("seed", "trials"), (mine["components"], kept["components"])
     lacking = {"feature"} if any("feature" not in one for one in made) else set()  # of old records
     notes += [f"not as in the record: {key}" for key in keys if mine[key] != kept[key]]

@@ -183,8 +183,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     values = [factor * row.value for row in rows]
     if end not in ("interval", "trials"):
         least, most = min(values), max(values)
-        chosen = {"least": [least], "most": [most], "range": [least, most]}
-        return chosen.get(end, values)
+        return {"least": [least], "most": [most], "range": [least, most]}.get(end, values)
     if not all(row.ends or len(row.trials) for row in rows):
         raise _wrong(asked, "asks for trials where there are none")
     if rows[0].ends:
@@ -204,9 +203,8 @@ def _rows(asked: RecordQuery, record: Path, side: Mapping[str, str | None]) -> l
     path = record / asked.file
     path = path.with_name(f"{side['exhibit']}.csv") if side["exhibit"] else path
     if not path.exists():
-        raise FedreproError(
-            f"the sentence with '{asked.question}' asks for {path}, which is missing"
-        )
+        said = f"the sentence with '{asked.question}' asks for {path}"
+        raise FedreproError(f"{said}, which is missing")
     table, name = _table(path.read_text(encoding="utf-8")), path.stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
     column, claims = "printed" if ".printed" in name else "mean", name == "claims"

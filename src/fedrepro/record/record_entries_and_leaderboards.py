@@ -138,9 +138,7 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 def digests_of(folder: Path) -> dict[str, str]:
     """Return {file in the folder of a submitted method: its SHA-256}, without verdict.json."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
-    return {
-        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
-    }
+    return {p.relative_to(folder).as_posix(): sha256(p.read_bytes()).hexdigest() for p in files}
 
 
 def entries_in(
@@ -181,12 +179,10 @@ def write_board(
     board, present = file.boards[version], parts_in(file, version, scale, reports)
     keys = file.parts(version, scale)
     if not present:
-        raise FedreproError(
-            f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
-        )
+        said = f"{reports} has none of the exhibits of {file.paper}/{version}"
+        raise FedreproError(f"{said}: {', '.join(keys)}")
     parts = [exhibit_files.open_exhibit(reports, key, scale) for key in present]
-    others = entries_in(reports, file.paper, version, scale)
-    numbers = boards.board_data(board, parts, others)
+    numbers = boards.board_data(board, parts, entries_in(reports, file.paper, version, scale))
     rows = boards.board_rows(numbers)
     known = [row for row in rows if row.method.computed != boards.REPORTED]
     settings = board.model_dump(mode="json", exclude={"ground", "data"})

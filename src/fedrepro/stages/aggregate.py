@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from fedrepro.core.user_component_files import own_fault
 from fedrepro.data.prepared import Prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers import model_evaluation as evaluation
+from fedrepro.numbers.model_evaluation import Draws, Splits
 from fedrepro.planning.scenarios_runs_and_jobs import Job, Scenario
 from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
@@ -65,7 +65,7 @@ def run(job: Job, device: str = "cpu") -> None:
         local, info = method_inputs(job.scenario, method, data, models[trial], given.public)
         splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate))
         splits = {name: data.split(name) for name in splits_of}
-        costly, draws = SharedPreparation(local, info, data.rng), evaluation.Draws(data.rng)
+        costly, draws = SharedPreparation(local, info, data.rng), Draws(data.rng)
         for setting in method.expand():
             try:
                 done = run_setting(setting, costly)
@@ -150,7 +150,8 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     """Raise FedreproError unless `made` is None or GlobalModels: m networks as (m, *shape)."""
     models = [made] if isinstance(made, GlobalModel) else () if made is None else made
-    listed = made is None or (isinstance(models, list | tuple) and models)
+    listed = made is None or isinstance(made, GlobalModel)
+    listed |= isinstance(models, list | tuple) and len(models) == local.clients
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
         raise FedreproError(
             f"method '{setting.token}' returns a {type(made).__name__}: let it return a "
@@ -164,10 +165,9 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         counts = {shape[:1] for shape in found.values()}
         fits = arrays and axes == {k: len(shape) for k, shape in due.items()}
         if not fits or len(counts) > 1 or (0,) in counts:
-            raise FedreproError(
-                f"method '{setting.token}' returns tensors {found}: let them be NumPy arrays of "
-                f"{due}, each with one more axis in front, of m > 0 networks"
-            )
+            said = f"method '{setting.token}' returns tensors {found}: let them be NumPy arrays"
+            fix = f"of {due}, each with one more axis in front, of m > 0 networks"
+            raise FedreproError(f"{said} {fix}")
 
 
 def _norm_rule(setting: Spec) -> Any:
@@ -216,11 +216,7 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
 
 
 def numbers_of(
-    made: MethodOutput,
-    splits: Mapping[str, evaluation.EvaluationSplit],
-    draws: evaluation.Draws,
-    epochs: np.ndarray | None,
-    cost: list[Number],
+    made: MethodOutput, splits: Splits, draws: Draws, epochs: np.ndarray | None, cost: list[Number]
 ) -> list[Number]:
     """Return metrics of a method's result `made` on `splits`, and those in `cost`.
 
@@ -265,8 +261,7 @@ def _sent(
     if _norm_rule(setting) == "local":  # layers of BatchNorm are not sent
         network = network_of(local.model, local.shape, local.classes)
         numbers -= sum(local.tensors[name].size for name in network.norms)
-    models = Traffic(local.clients, 0, FLOAT_BYTES * numbers)
-    whole = declared or models + further.traffic
+    whole = declared or Traffic(local.clients, 0, FLOAT_BYTES * numbers) + further.traffic
     messages = further.traffic.messages_up + further.traffic.messages_down
     return exchanges or 1 + (further.exchanges or int(messages > 0)), whole
 

@@ -25,7 +25,7 @@ from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
 from fedrepro.numbers import model_evaluation as evaluation
-from fedrepro.numbers.model_evaluation import accuracy_of_means, confusion, of_all
+from fedrepro.numbers.model_evaluation import Splits, accuracy_of_means, confusion, of_all
 from fedrepro.planning.scenarios_runs_and_jobs import Job
 from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData
@@ -33,7 +33,6 @@ from fedrepro.stages.trial_rounds import (
     Checkpointer,
     Evaluator,
     Progress,
-    Splits,
     StateEvaluation,
     TrialRounds,
 )
@@ -179,7 +178,11 @@ class GlobalEvaluator(Evaluator):
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
-        return [made] if isinstance(made, GlobalModel) else list(made)
+        models = [made] if isinstance(made, GlobalModel) else list(made)
+        if not isinstance(made, GlobalModel) and len(models) != self.clients.count:
+            said = f"method '{self.method.name}' has {len(models)} models for {self.clients.count}"
+            raise FedreproError(f"{said} clients: give one, or one for each client")
+        return models
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         models = self.models(state)
@@ -246,11 +249,9 @@ class NodeEvaluator(Evaluator):
             raise FedreproError(f"{said}; name them {' and '.join(BELIEFS)}")
         for name, tensors in beliefs.items():
             if fault := evaluation.strange(self.clients.network, tensors):
-                raise FedreproError(
-                    f"a {fault[1]} of node {fault[0]} in trial {rng.trial} is not finite after "
-                    f"round {rng.round} (belief {name}); lower the learning rate (lr), or check "
-                    "its inputs"
-                )
+                said = f"a {fault[1]} of node {fault[0]} in trial {rng.trial} is not finite after"
+                fix = "lower the learning rate (lr), or check its inputs"
+                raise FedreproError(f"{said} round {rng.round} (belief {name}); {fix}")
         return {name: beliefs[name] for name in BELIEFS}
 
     def _evaluated(

@@ -162,35 +162,21 @@ def _require_same(exhibit: Exhibit, about: Mapping[str, Any], now: Mapping[str, 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """Raise FedreproError unless recorded `numbers` have just the configured methods and trials."""
-    rows = final(numbers).to_dict("records")
-    recorded = {
-        (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
-        for row in rows
-    }
-    wanted = {
-        (*map(comparable_text, point.values.values()), label): trials
-        for point in exhibit.points
-        for label, trials in point.trials.items()
-    }
-    settings = {
-        (*map(comparable_text, point.values.values()), measure.label, setting.token)
-        for point in exhibit.points
-        for measure in point.measures
-        for setting in measure.settings
-    }
-    at = [
-        (*(comparable_text(r[k]) for k in exhibit.swept), r["method"], r["setting"]) for r in rows
-    ]
-    other = sorted(
-        {key[-1] for key, trials in wanted.items() if recorded.get(key) != trials}
-        | {key[-2] for key in at if isinstance(key[-1], str) and key[-1] and key not in settings}
-    )
+    recorded, chosen, wanted, settings = dict[Any, int](), set[Any](), dict[Any, int](), set[Any]()
+    for row in final(numbers).to_dict("records"):
+        at = (*(comparable_text(row[key]) for key in exhibit.swept), row["method"])
+        recorded[at] = int(row["trials"])
+        chosen |= {(*at, row["setting"])} if isinstance(row["setting"], str) else set()
+    for point in exhibit.points:
+        place = tuple(map(comparable_text, point.values.values()))
+        wanted |= {(*place, label): trials for label, trials in point.trials.items()}
+        settings |= {(*place, m.label, one.token) for m in point.measures for one in m.settings}
+    differing = {key[-1] for key, trials in wanted.items() if recorded.get(key) != trials}
+    other = sorted(differing | {key[-2] for key in chosen - settings if key[-1]})
     if other or len(recorded) > len(wanted):
-        raise FedreproError(
-            f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
-            f"config, of {', '.join(other) or 'all'}; compute it again with: "
-            f"{exhibit_files.command(scale, exhibit.key, exhibit.suffix)}"
-        )
+        said = f"{exhibit.key}: the record has other methods, points or numbers of trials than the"
+        fix = f"compute it again with: {exhibit_files.command(scale, exhibit.key, exhibit.suffix)}"
+        raise FedreproError(f"{said} config, of {', '.join(other) or 'all'}; {fix}")
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:

@@ -8,10 +8,12 @@ import math
 import os
 import re
 import shlex
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,14 @@ from fedrepro.core.checksummed_files import write_text
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
 from fedrepro.core.params import comparable_text
-from fedrepro.core.registry import model_in
+from fedrepro.core.registry import components, model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import seconds_by_setting, spent_by_stage
 from fedrepro.numbers.tables_and_selection import csv_text, read_metrics
 from fedrepro.planning import config_files as configs
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.drawing_base import final
+from fedrepro.planning.drawing_base import ROUND, final, select_series
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, folders_of, log_path
@@ -74,6 +76,7 @@ def run(
     key, profile = str(key), _located(profile)
     with component_files.restored_files(), inside_folder(folder or "."):
         config = configs.load_config()
+        components("method")  # forgets files of an earlier call, which may have changed
         component_files.add_files(map(os.path.abspath, config.components))
         plan = Plan(config, configs.load_exhibits(), scale)
         exhibit = plan.exhibit(key)
@@ -111,6 +114,7 @@ def run_words(
     component_files.set_files(map(os.path.abspath, component_files.configured_files()))
     if there:
         with inside_folder(out):
+            components("method")  # as in `run`
             component_files.add_files(map(os.path.abspath, configs.load_config().components))
     where = inside_folder(out) if there else contextlib.nullcontext()  # with the files of the jobs
     if words:
@@ -149,6 +153,8 @@ def run_words(
         ]
         leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
+        for exhibit, target in zip(exhibits, targets, strict=True):
+            _write_events(exhibit, os.path.splitext(target)[0] + ".events")
         base = os.path.abspath(targets[0]).removesuffix(exhibits[0].suffix)
         write_text(f"{base}.table.csv", csv_text(table))
         picture = base + (".html" if exhibits[0].is_table else ".png")
@@ -231,6 +237,23 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             cells += [sum(sent) / 1e6 if sent else math.nan, float(np.mean(own)) + seconds]
             shown = {key: row[key] for key in exhibit.shown}
             yield {**point.values, **shown, **dict(zip(COLUMNS, cells, strict=True))}
+
+
+def _write_events(exhibit: Exhibit, folder: str) -> None:
+    """Write curves of test accuracy by round to `folder` for TensorBoard, if it is installed."""
+    if find_spec("tensorboard") is None:
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    shutil.rmtree(folder, ignore_errors=True)
+    numbers = open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers
+    rows = select_series(numbers[numbers[ROUND].notna()], "accuracy", "test")
+    swept = exhibit.swept if len(exhibit.points) > 1 else []
+    for place, curve in rows.groupby(["method", *swept, *exhibit.shown]):
+        name = " ".join(map(comparable_text, place)).replace("/", "-")
+        with SummaryWriter(f"{folder}/{name}") as writer:
+            for at, mean in zip(curve[ROUND], curve["mean"], strict=True):
+                writer.add_scalar("test accuracy", mean, int(at))
 
 
 def _warn_of_lost_updates(label: str, files: Sequence[str], setting: str) -> None:

@@ -105,9 +105,8 @@ def compute(
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
     command += ["--profile", profile] if profile else []
     # by the installed workflow: that of the folder may be of another version
-    command += (
-        ["--config", "papers=own", "--snakefile", str(_origin() / BEGINNING[0])] if own else []
-    )
+    if own:
+        command += ["--config", "papers=own", "--snakefile", str(_origin() / BEGINNING[0])]
     command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
         lock = command_under_lock.take(LOCK)

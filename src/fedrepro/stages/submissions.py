@@ -87,10 +87,9 @@ def exhibit_file_of(file: configs.ExhibitFile, says: Mapping[str, Any]) -> confi
         raise unknown("method", str(says.get("name")), known, "the entry")
     allowed = SAID | set(known[says["name"]].params)
     if odd := sorted(set(says) - allowed):
-        raise FedreproError(
-            f"an entry of a leaderboard cannot set '{odd[0]}', by which it would stand on another "
-            f"ground than the others: it may say {', '.join(sorted(allowed))}"
-        )
+        said = f"an entry of a leaderboard cannot set '{odd[0]}', by which it would stand on"
+        fix = f"it may say {', '.join(sorted(allowed))}"
+        raise FedreproError(f"{said} another ground than the others: {fix}")
     exhibits = {name: _bare(layer) for name, layer in file.exhibits.items()}
     defaults = _bare(file.defaults) | {"methods": [dict(says)]}
     return file.model_copy(update={"exhibits": exhibits, "defaults": defaults, "also": []})
@@ -125,27 +124,24 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
     file = whole.files[paper]
     keys = file.parts(name, scale) if name in file.boards else [whole.exhibit(key).key]
     if len(file.also) != 1:
-        raise FedreproError(
-            f"`also` in config/config.yaml has {len(file.also)} methods for {paper}, and an entry "
-            f"is of one: write also: {{{paper}: [{{name: mine}}]}} there"
-        )
+        why = f"`also` in config/config.yaml has {len(file.also)} methods for {paper}"
+        fix = f"write also: {{{paper}: [{{name: mine}}]}} there"
+        raise FedreproError(f"{why}, and an entry is of one: {fix}")
     (says,) = file.also
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
     for part in keys:
         missing = [path for path in metrics_files_of(plan, [part]) if not os.path.exists(path)]
         if missing:
-            raise FedreproError(
-                f"{part} is not computed whole with '{says['name']}' at scale {scale}: "
-                f"{len(missing)} files of runs are missing; make them with: {command(scale, part)}"
-            )
+            why = f"{part} is not computed whole with '{says['name']}' at scale {scale}"
+            fix = f"make them with: {command(scale, part)}"
+            raise FedreproError(f"{why}: {len(missing)} files of runs are missing; {fix}")
     said: list[str] = []
     item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
     sources = [stored.read_source(path) for path in paths]
     then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
     if then != {file_of(item)}:
-        raise FedreproError(
-            f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
-        )
+        why = f"{Path(item.file).name} changed since its runs"
+        raise FedreproError(f"{why}: compute them again, or restore it")
     own = item.file in component_files.loaded_files
     out = records.entries_folder(records.RECORD / scale, paper, name.partition("-")[0]) / item.name
     if out.exists():
@@ -201,10 +197,9 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     with stored.temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
         paths = metrics_files_of(plan, entry.exhibits)
         if lacking := [path for path in paths if not (folder / path).exists()]:
-            raise FedreproError(
-                f"{folder} lacks {lacking[0]}, which its exhibits have with the settings and the "
-                "seed that it says: submit it again from the folder that computed it"
-            )
+            said = f"{folder} lacks {lacking[0]}, which its exhibits have with the settings and the"
+            fix = "submit it again from the folder that computed it"
+            raise FedreproError(f"{said} seed that it says: {fix}")
         differing, drawn, failed = list[str](), paths, "it was not computed"
         for key in entry.exhibits:
             (work / key).parent.mkdir(exist_ok=True)
@@ -212,10 +207,9 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
                 with contextlib.chdir(folder):
                     draw_exhibit(key, plan, work / key)
             except FedreproError as error:
-                raise FedreproError(
-                    f"{key} cannot be drawn from the entry's metrics; if these or its method "
-                    f"were changed, get the folder from its author again ({error})"
-                ) from error
+                said = f"{key} cannot be drawn from the entry's metrics; if these or its method"
+                fix = f"were changed, get the folder from its author again ({error})"
+                raise FedreproError(f"{said} {fix}") from error
             odd = _differing_files(*(open_exhibit(at, key, entry.scale) for at in (work, folder)))
             differing += [f"{key}{end} does not follow from the entry's metrics" for end in odd]
         if count is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from fedrepro.core.checkpoint_and_model_files import KIND, model_rows
 from fedrepro.core.checksummed_files import write_table
@@ -24,9 +24,6 @@ from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.training_examples import Examples
 from fedrepro.training.training_settings_and_procedures import settings_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Bytes of weights that are trained at once; a few copies of them exist in memory meanwhile.
 SLICE_BYTES = 128 * 2**20

@@ -119,10 +119,9 @@ def require_codes(model: Spec, prepared: Prepared) -> None:
     within = all(x.min(initial=0) >= 0 and x.max(initial=0) < classes for x in every)
     if prepared.scale != 1 or not within or any(np.any(x % 1) for x in every):
         said = f"model '{model.name}' reads text as whole codes from 0 to {classes - 1}, one a"
-        raise FedreproError(
-            f"{said} class, unscaled, which the inputs of {prepared.token} are not: choose another "
-            f"model or data set, or give its Arrays scale=1"
-        )
+        lack = f"class, unscaled, which the inputs of {prepared.token} are not"
+        fix = "choose another model or data set, or give its Arrays scale=1"
+        raise FedreproError(f"{said} {lack}: {fix}")
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:

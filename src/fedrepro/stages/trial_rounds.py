@@ -20,15 +20,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.numbers.model_evaluation import Splits
 from fedrepro.stages.job_log_results_gpu_lock import log
 from fedrepro.training.federation.clients import Clients
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds
 SECONDS = 1.0  # between two lines on a trial's progress
 MOST_IDLE = 20  # rounds in a row without a finite update that end a run
-
-Splits = Mapping[str, EvaluationSplit]
 
 
 @dataclass(frozen=True)
@@ -236,8 +234,7 @@ class TrialRounds:
         # evaluate only the accuracy that decides the race
         deciding = {schedules.SPLIT: self.followed[schedules.SPLIT]}
         look = evaluator.evaluate_round(progress.state, deciding, rng.at(round=done))
-        ended = progress.ended or ("" if look.finite else DIVERGED)
-        return _recorded(progress, look.values, ended)
+        return _recorded(progress, look.values, progress.ended or ("" if look.finite else DIVERGED))
 
     def _settled(self, state: Any, step: str, before: Any = None) -> dict[str, Any]:
         if not isinstance(state, Mapping):
@@ -246,9 +243,8 @@ class TrialRounds:
 
     def _wrong(self, step: str, returned: object, due: str) -> FedreproError:
         what = "nothing" if returned is None else f"a {type(returned).__name__}"
-        return FedreproError(
-            f"`{step}` of method '{self.evaluator.method.name}' returns {what}: let it return {due}"
-        )
+        method = self.evaluator.method.name
+        return FedreproError(f"`{step}` of method '{method}' returns {what}: let it return {due}")
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
         """Evaluate the method's state; return `progress` with its metrics and those in `report`."""

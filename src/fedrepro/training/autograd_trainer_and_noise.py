@@ -17,17 +17,10 @@ from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Shape, Variational
 from fedrepro.networks.user_torch_modules import OwnModule
+from fedrepro.training import minibatches_and_augmentation as batches
 from fedrepro.training.flat_models_and_optimiser_steps import Layout, new_memory, optimiser_step
 from fedrepro.training.loss_terms import GaussianPrior, TermInputs
-from fedrepro.training.minibatches_and_augmentation import (
-    CROPS,
-    NOISE,
-    Chunk,
-    Task,
-    halves,
-    kinds,
-    schedule,
-)
+from fedrepro.training.minibatches_and_augmentation import Chunk, Task
 from fedrepro.training.training_examples import Arrays, Examples
 from fedrepro.training.training_settings_and_procedures import (
     EarlyStopping,
@@ -102,7 +95,7 @@ class AutogradTrainer:
             self._begin([tasks[i] for i in chosen], chosen, start, reference)
             stopping = EarlyStopping(tasks[order[at]], self.settings)
             losses, lost = list[np.ndarray](), np.zeros(len(chosen), bool)
-            for chunk in schedule(self.tasks, self.rows, epochs):
+            for chunk in batches.schedule(self.tasks, self.rows, epochs):
                 losses.append(self._steps(chunk, stopping))  # 0 after a model's end
                 lost |= ~np.isfinite(losses[-1]).all(0)
                 if lost.all() or stopping.over:
@@ -210,8 +203,7 @@ class AutogradTrainer:
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
             weights = flat.clone()
-            away = term.away(gradient[:, :inner], flat[:, :inner], self.start[:count])
-            flat[:, :inner] += away
+            flat[:, :inner] += term.away(gradient[:, :inner], flat[:, :inner], self.start[:count])
             _, _, there = self._gradient(step, x, y, weight)  # draws as before
             flat.copy_(weights)
             gradient = there.mul_(term.share).add_(gradient, alpha=1 - term.share)
@@ -255,8 +247,8 @@ def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
     for i, task in enumerate(tasks):
         epochs = chunk.epoch[:, i]
         for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
-            key, steps = task.rng.at(epoch=int(epoch)).key(CROPS), epochs == epoch
-            moves[steps, i] = kinds(halves(key), chunk.index[steps, i])
+            key, steps = task.rng.at(epoch=int(epoch)).key(batches.CROPS), epochs == epoch
+            moves[steps, i] = batches.kinds(batches.halves(key), chunk.index[steps, i])
     return torch.from_numpy(moves)
 
 
@@ -291,7 +283,7 @@ class ModelNoise:
     def at(self, step: int) -> None:
         """Begin the random numbers of step `step`, from 0, after the task's `done` steps."""
         epoch, inside = divmod(self.task.done + step, self.task.per_epoch(self.batch_size))
-        self.begin(self.task.rng.at(epoch=epoch).key(NOISE), inside)
+        self.begin(self.task.rng.at(epoch=epoch).key(batches.NOISE), inside)
 
     def begin(self, key: int, inside: int) -> None:
         # the lowest of the counter's words counts within a step, the next one steps

@@ -153,8 +153,7 @@ def train_and_average(
     def fold(part: TrainedModels, finite: np.ndarray) -> None:
         share, whole = np.array(weights)[part.chosen], np.flatnonzero(finite)
         for name, value in most.items():
-            found = _on_cpu(part.tensors[name])[finite]
-            np.maximum(value, found.max(0, initial=0), out=value)
+            np.maximum(value, _on_cpu(part.tensors[name])[finite].max(0, initial=0), out=value)
         if not isinstance(next(iter(part.tensors.values())), np.ndarray):
             _add_on_gpu(summed, part.tensors, whole, share[finite])
             return
@@ -202,6 +201,10 @@ def _run(
     began, count = time.perf_counter(), len(tasks)
     _require_trainable(procedure, tasks, memory is not None)
     _require_one_reference(procedure.terms, reference)
+    for value in (*start.values(), *(reference or {}).values()):
+        if len(value) not in (1, count):
+            said = f"{count} clients train, and weights are those of {len(value)}"
+            raise FedreproError(f"{said}: give those of one, or of each that trains")
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     trainer: CompiledTrainer | AutogradTrainer
     if is_compiled(procedure, examples.inputs.device.type):

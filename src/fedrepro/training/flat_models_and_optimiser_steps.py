@@ -89,8 +89,7 @@ def optimiser_step(
         first, second, *largest = (memory[name][: len(flat)] for name in settings.remembered)
         how = {name: getattr(settings, name) for name in ("lr", "beta1", "beta2", "eps", "amsgrad")}
         how |= {"weight_decay": settings.l2, "maximize": False}
-        given = [flat], [gradient], [first], [second], largest, [memory["steps"]]
-        torch._fused_adam_(*given, **how)
+        torch._fused_adam_([flat], [gradient], [first], [second], largest, [memory["steps"]], **how)
         return
     if settings.l2:
         gradient.add_(flat, alpha=settings.l2)

@@ -79,7 +79,7 @@ class Procedure:
     def losses(self) -> list[Term]:
         """Return the loss terms that need a forward pass, such as an entropy term."""
         terms = (term for term in self.terms if not isinstance(term, WeightTerm))
-        return [term for term in terms if not hasattr(term, "away")]
+        return [term for term in terms if hasattr(term, "loss") or not hasattr(term, "away")]
 
     @property
     def perturbations(self) -> list[Perturbation]:

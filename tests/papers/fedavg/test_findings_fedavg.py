@@ -28,10 +28,7 @@ MOST = 1.49  # times the printed rounds: runs stop at 1.5, some a few rounds bef
 
 
 def shares(case: str, exhibit: str, last: Mapping[float, int]) -> np.ndarray:
-    """Our rounds over the printed ones: (2, cells), pixels from −0.5 to 0.5 first.
-
-    last: the last round of each cell, as which a target counts that is not reached.
-    """
+    """Our rounds over printed ones, (2, cells); a target that is missed counts as `last`."""
     printed = asked(
         "fedavg/table-1.printed", f"each rounds_to_target of FedAvg at case={case}", len(last)
     )

@@ -31,11 +31,6 @@ def linear():
 
 
 @pytest.fixture(scope="module")
-def neural():
-    return problem()
-
-
-@pytest.fixture(scope="module")
 def near(linear):
     """Four models of all data that differ a little: their spaces have much in common."""
     noise = np.random.default_rng(0)
@@ -188,8 +183,8 @@ def test_a_client_sends_its_model_and_its_radii_once(linear, space, numbers):
 
 
 @pytest.mark.parametrize("values", [{"clusters": 8}, {"merge": "tuples"}])
-def test_copies_of_a_client_merge_to_its_units(neural, values):
-    copies = only(neural, 1, copies=3)
+def test_copies_of_a_client_merge_to_its_units(given, values):
+    copies = only(given, 1, copies=3)
     own = copies.models.tensors["weight0"][0]
     found = made(copies, NEURAL, **SMALL | {"epsilon_hidden": 1e-6} | values)
     assert (found.diagnostics["merged_units"], found.diagnostics["leftover_units"]) == (8, 0)
@@ -197,14 +192,14 @@ def test_copies_of_a_client_merge_to_its_units(neural, values):
     assert apart.min(axis=1).max() < 1e-6
 
 
-def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one(neural):
+def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one(given):
     values = SMALL | {"epsilon_hidden": 0.5, "clusters": 5}
     merged, drawn, untrained = (
-        made(neural, NEURAL, **values, units=units).tensors["weight0"][0]
+        made(given, NEURAL, **values, units=units).tensors["weight0"][0]
         for units in ("merged", "drawn", "untrained")
     )
     assert merged.shape == drawn.shape == untrained.shape
-    own = np.hstack(list(neural.models.tensors["weight0"]))
+    own = np.hstack(list(given.models.tensors["weight0"]))
     held = [{tuple(unit) for unit in layer.T} for layer in (own, merged, drawn, untrained)]
     assert held[2] <= held[0]
     assert len(held[2]) == drawn.shape[1]
@@ -215,33 +210,33 @@ def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one
         found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 50.0} | more)
         return found.tensors["weight0"].shape[2]
 
-    assert width(only(neural, 1)) < 8
-    assert width(neural, clusters=4) == 4
-    assert width(neural, clusters=4, as_published=True) == 3
+    assert width(only(given, 1)) < 8
+    assert width(given, clusters=4) == 4
+    assert width(given, clusters=4, as_published=True) == 3
 
 
-def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
+def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(given, monkeypatch):
     calls = calls_of(monkeypatch, hidden_units, "k_means")
     balls = calls_of(monkeypatch, hidden_units.LayerSpaces, "_searched")
-    info = allowed(neural.info, NEURAL)
-    costly = SharedPreparation(neural.models, info, RngKey(0))
+    info = allowed(given.info, NEURAL)
+    costly = SharedPreparation(given.models, info, RngKey(0))
     for epsilon, clusters, wanted in (
         (0.1, 4, (4, 1)), (0.1, 5, (0, 1)), (0.2, 5, (4, 0)), (0.2, 4, (0, 0)),
     ):  # fmt: skip
         spec = NEURAL.spec(SMALL | {"epsilon_hidden": epsilon, "clusters": clusters})
         calls.clear()
         balls.clear()
-        NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec)[0])
+        NEURAL.fn(given.models, info, rng=RngKey(0), **spec.values, **costly(spec)[0])
         assert (len(balls), len(calls)) == wanted
 
 
-def test_what_comes_out_is_a_network_of_its_own_width_without_dropout(neural):
+def test_what_comes_out_is_a_network_of_its_own_width_without_dropout(given):
     """Heads were trained without, so tuning goes on without: with it MNIST loses eight points."""
     model = MODELS["mlp"].spec({"hidden": [8], "dropout": 0.5})
     network = network_of(model, (FEATURES,), CLASSES)
-    clients = replace(neural.clients, model=model, network=network)
-    models, info = replace(neural.models, model=model), replace(neural.info, clients=clients)
-    given = replace(neural, models=models, info=info)
+    clients = replace(given.clients, model=model, network=network)
+    models, info = replace(given.models, model=model), replace(given.info, clients=clients)
+    given = replace(given, models=models, info=info)
     found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 0.05})
     width = found.tensors["weight0"].shape[2]
     assert found.model == MODELS["mlp"].spec({"hidden": [width]})
@@ -255,16 +250,16 @@ def test_what_comes_out_is_a_network_of_its_own_width_without_dropout(neural):
         ({"head_lr": 1e38}, "diverged; lower head_lr"),
     ],
 )
-def test_settings_that_do_not_fit_the_clients_are_a_sentence(neural, values, sentence):
+def test_settings_that_do_not_fit_the_clients_are_a_sentence(given, values, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        made(neural, NEURAL, **SMALL | values)
+        made(given, NEURAL, **SMALL | values)
 
 
 @pytest.mark.parametrize("item", [CONVEX, NEURAL], ids=lambda item: item.name)
-def test_fresh_directions_give_about_the_same_spaces(item, linear, neural):
+def test_fresh_directions_give_about_the_same_spaces(item, linear, given):
     given, own, key = {
         "gems_convex": (linear, LOOSE, "radius"),
-        "gems_neural": (neural, SMALL, "hidden_radius"),
+        "gems_neural": (given, SMALL, "hidden_radius"),
     }[item.name]
     shared, fresh = (told(given, item, **own, draws=draws)[key] for draws in ("shared", "fresh"))
     assert shared == pytest.approx(fresh, rel=0.2)

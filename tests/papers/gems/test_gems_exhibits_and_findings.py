@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -13,35 +12,23 @@ import pytest
 from findings import RECORD, ROOT, asked, told
 from matplotlib.collections import QuadMesh
 from small_exhibits import small
-from synthetic import FILES as read_files
+from synthetic import plan
 
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
 from fedrepro.drawings.lines_and_layout import figure, rules
 from fedrepro.numbers.exhibit_files import of_features
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import AGAIN, SETTING, read_published
-from fedrepro.planning.config_files import Config
-from fedrepro.planning.plan import Plan
 
-FILES = {"gems": read_files()["gems"]}
 PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 QUANTITIES = [v for v in NUMBERS if not v.note.startswith(AGAIN)]
 
 
-@cache
-def plan(scale="paper"):
-    return Plan(Config(), FILES, scale)
-
-
-def exhibit(name, scale="paper"):
-    return plan(scale).exhibit(f"gems/{name}")
-
-
 def test_features_of_another_network_stand_in():
     """So that what is computed with them is shown beside print, and not judged."""
     found = {
-        name: of_features(exhibit(f"table-1-{name}").points[0].scenario.dataset)
+        name: of_features(plan("paper").exhibit(f"gems/table-1-{name}").points[0].scenario.dataset)
         for name in ("mnist", "cifar10", "ham10000")
     }
     assert "stand in for those of VGG-16" in found["cifar10"]

@@ -17,10 +17,7 @@ VECTORS = Path(__file__).parents[3].parent / "shared" / "vectors"
 
 
 def recorded(seed=0, widths=(5, 3, 5, 4), inputs=6, classes=3, passes=3, noise=0.4, cap=10):
-    """A case as the authors' code would have left it, made by the literal matching.
-
-    widths: of each client, a number or one for each hidden layer.
-    """
+    """A case as the authors' code would have left it; widths: a client's, of one layer or each."""
     rng = np.random.default_rng(seed)
     widths = np.array([np.ravel(w) for w in widths])
     clients, depth = widths.shape

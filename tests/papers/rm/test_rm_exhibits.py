@@ -8,14 +8,11 @@ import pandas as pd
 import pytest
 from findings import RECORD, asked, told
 from small_exhibits import small
-from synthetic import FILES as read_files
+from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.lines_and_layout import figure, rules
-from fedrepro.planning.config_files import Config
-from fedrepro.planning.plan import Plan
 
-FILES = {"rm": read_files()["rm"]}
 TWO = [{"name": "fedavg", "label": "A", "fraction": 0.5}, {"name": "average", "label": "B"}]
 CASES = {"one": {"label": "one"}, "two": {"label": "two", "parameters": {"rounds": 4, "epochs": 2}}}
 
@@ -38,7 +35,7 @@ def test_a_parameter_is_for_all_methods_but_where_a_case_a_method_or_its_setting
         parameters(parameters={"round": 7})
 
 
-HYPER_PARAMETERS = Plan(Config(), FILES, "tiny").exhibit("rm/figure-3").settings.drawing
+HYPER_PARAMETERS = plan().exhibit("rm/figure-3").settings.drawing
 ADAPTIVE = [{"name": "adaptive_fedavg", "label": "AH"}]
 DRAWN_CASES = {"one": {"label": "one"}, "two": {"label": "two"}}
 SETTINGS = {

@@ -53,11 +53,10 @@ def _torch() -> str:
 
 def _blas() -> str:
     import_module("scipy.linalg.blas")
-    pools = import_module("threadpoolctl").threadpool_info()
     return "; ".join(
         f"{pool['internal_api']} {pool['version']} of {Path(pool['filepath']).parent.name} takes "
         f"{pool.get('architecture', 'an unknown branch')}"
-        for pool in pools
+        for pool in import_module("threadpoolctl").threadpool_info()
         if pool["user_api"] == "blas"
     )
 

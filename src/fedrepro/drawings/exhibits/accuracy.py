@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -252,7 +253,9 @@ class AccuracyAndBytes(Figured):
         most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
         if most and max(most) >= FAR * min(most):
             if any(line.x[0] <= 0 for line in by_bytes.values()):  # controls send nothing
-                right.set_xscale("symlog", linthresh=min(most))
+                least = 10.0 ** math.floor(math.log10(min(most)))
+                right.set_xscale("symlog", linthresh=least, linscale=0.5)
+                right.set_xlim(left=-least / 2)
             else:
                 right.set_xscale("log")
         right.xaxis.set_major_formatter("{x:g}")

@@ -67,7 +67,7 @@ class Panel(checks.Strict):
         if self.along == CASE:
             case, x = (case.str.extract(NUMBER)[part] for part in (0, 1))
         rows = rows.assign(x=layout.positions(x), line=case)
-        if self.of:
+        if self.of and metric == self.metric:
             whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
             base = whole.reindex(rows.set_index(["line", "x"]).index).to_numpy()
             rows = rows.assign(mean=rows["mean"] / base, sd=rows["sd"] / base)
@@ -115,7 +115,8 @@ class Panel(checks.Strict):
         for curve in axes.get_lines() if of_rounds and log_x else ():
             curve.set_markevery(1 / (MARKERS + 1))  # as far apart on each line
         dotted: set[float] = set()
-        by_line = self.rows(numbers, self.dots) if self.dots else {}
+        split = self.split if self.dots == self.metric else ""
+        by_line = self.rows(numbers, self.dots, split) if self.dots else {}
         for key in filter(by_line.__contains__, lines):
             trials = by_line[key].set_index("x")["by_trial"].astype(str)
             each = trials.str.split().explode().astype(float)
@@ -134,7 +135,7 @@ class Panel(checks.Strict):
                     axes.axvline(value, color=look[key].colour, linestyle=style, **thin)
         if self.bound == "x":
             axes.set_xlim(axes.get_xlim())
-            axes.axline((0, 0), slope=1, color=layout.SOFT, linestyle=":", **thin)
+            axes.axline((1, 1), (2, 2), color=layout.SOFT, linestyle=":", **thin)
         elif self.bound is not None:
             axes.axhline(self.bound, color=layout.SOFT, linestyle=":", **thin)
 
@@ -163,6 +164,10 @@ class Lines(layout.Figured):
             divisors = [m for m in shown.measures if m.label == panel.of]
             if panel.of and not divisors:
                 yield f"its panel is of shares of '{panel.of}', which is none of its methods"
+            if panel.of and panel.dots:
+                yield "its panel is of shares, which dots of single trials are not: leave one out"
+            if panel.bound == "x" and len(panel.log) == 1:
+                yield "its line y = x asks for two axes of one kind: make both logarithmic, or none"
             for one in divisors:
                 several = {*one.show, *shown.varied} - {panel.along}
                 if several or (panel.along == ROUND and not one.spec.method_kind.in_rounds):
@@ -206,7 +211,8 @@ class Lines(layout.Figured):
             style, name = by_case.get(case, looks[method]), case or method
             if case and method != first.label:
                 at = [measure.label for measure in exhibit.measures].index(method)
-                style = replace(style, dash=DASHES[(at - 1) % len(DASHES)], width=0.9)
+                dash, marker = DASHES[(at - 1) % len(DASHES)], style.marker * (at <= len(DASHES))
+                style = replace(style, dash=dash, marker=marker, width=0.9)
                 name = f"{case}, {method}"
             look[case, method] = named[name] = style
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
@@ -282,7 +288,8 @@ class Map:
             trials = self.table(met, "by_trial").map(lambda text: str(text).split())
             words = trials.map(lambda one: f"{one.count('1')} of {len(one)}")
             below, small = words.mask(trials.map(lambda one: {*one} == {"1"}), ""), 5.5
-        failed = below.map(lambda text: text.startswith("0 of "))
+        absent = self.table(rows, "setting").isna()  # cells that were not run
+        failed = below.map(lambda text: text.startswith("0 of ")) & ~absent
         shown = table.astype(float).mask(failed).to_numpy()
         axes.pcolormesh(shown, cmap="cividis", vmin=limits[0], vmax=limits[1])
         axes.grid(False)
@@ -296,6 +303,8 @@ class Map:
         title = "; ".join(filter(None, (title, ", ".join(held))))
         axes.set_title(title, loc="left", fontsize=7)
         for (row, column), value in np.ndenumerate(table.to_numpy(float)):
+            if absent.iat[row, column]:
+                continue
             second, text = str(below.iat[row, column]), form.format(value)
             texts = [(0.68, 6.5, text), (0.25, small, second)] if second else [(0.5, 6.5, text)]
             if crossed := failed.iat[row, column]:
@@ -328,7 +337,7 @@ class HeatMaps(layout.Figured):
             yield f"{said} [...]), without cases; {len(showing)} of its methods do"
             return
         (measure,) = showing
-        if len(shown.varied) + len(measure.show) < 2:
+        if len(shown.varied) + sum(key in measure.swept for key in measure.show) < 2:
             yield "heat maps need two parameters that vary; show one more, or sweep one"
         if self.split not in measure.evaluate:
             yield f"'{measure.spec.name}' is not measured on the split {self.split} of heat maps"
@@ -369,8 +378,8 @@ class HeatMaps(layout.Figured):
 def pair_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[list[Map], pd.DataFrame]:
     """Return a heat map for each pair of parameters that vary, and the csv rows of their method.
 
-    The method is the one of `exhibit` that has a number for each value of its own parameters. In a
-    map, other varied parameters have their default or, if that was not run, a middle value.
+    The method is the one of `exhibit` whose accuracy is shown for each of its settings. In a map,
+    other varied parameters have their default or, if that was not run, a middle value.
     """
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = checks.final(numbers)

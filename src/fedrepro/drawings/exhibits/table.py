@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.paper_files import published_file
+from fedrepro.planning import drawing_base as base
 from fedrepro.planning.drawing_base import TABLE, Drawing, MetricName, Planned, a_rival, drawing
 from fedrepro.planning.exhibit_config import key as option
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedrepro.planning.drawing_base import About
     from fedrepro.planning.exhibit import Exhibit
 
 
@@ -75,14 +78,18 @@ class TableDrawing(Drawing):
         rows = self.rows or ["method", *dict.fromkeys(settings)]
         return rows, self.columns or [key for key in points if key not in rows]
 
-    def files(
-        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
-    ) -> dict[str, bytes]:
+    def files(self, exhibit: Exhibit, about: About, numbers: pd.DataFrame) -> dict[str, bytes]:
         """Return {".html": table, ".printed.csv": printed values and ours}, as bytes."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.tables_and_selection import csv_text, read_csv
         from fedrepro.numbers.verdicts import verdicts_on_printed_values as verdicts
 
+        lost = not {"failed", "left_out"}.isdisjoint(numbers["metric"])
+        if not lost and base.select_series(base.final(numbers), *self.number).empty:
+            said = (
+                f"{exhibit.key}: none of its methods has {self.metric} on the split '{self.split}'"
+            )
+            raise FedreproError(f"{said} at its end: name another split, or '' for none")
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = verdicts.read_published(published_file(exhibit.paper))
         printed = csv_text(verdicts.printed_rows(exhibit, published, numbers, stand_ins))

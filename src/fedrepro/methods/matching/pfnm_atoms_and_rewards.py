@@ -179,8 +179,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
         natural[atoms] += layer.uniform[client] / layer.variance
         classed[atoms] += layer.classed[client] * layer.classed_precision[client]
         classed_precision[atoms] += layer.classed_precision[client]
-    precision = 1.0 / variance + counts / layer.variance
-    return Atoms(natural, precision, classed, classed_precision)
+    return Atoms(natural, 1.0 / variance + counts / layer.variance, classed, classed_precision)
 
 
 class RunningSums:

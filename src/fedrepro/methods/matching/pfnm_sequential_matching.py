@@ -14,21 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.methods.matching import pfnm_atoms_and_rewards as of_atoms
 from fedrepro.methods.matching.network_arrays_and_tracing import UnitArrays, hidden_layers
-from fedrepro.methods.matching.pfnm_atoms_and_rewards import (
-    Array,
-    Atoms,
-    Ints,
-    MatchedLayer,
-    Past,
-    RunningSums,
-    atoms_of,
-    habit,
-    no_past,
-    novelty,
-    popularity,
-    reward_matrix,
-)
+from fedrepro.methods.matching.pfnm_atoms_and_rewards import Array, Atoms, Ints, MatchedLayer, Past
 from fedrepro.methods.matching.unit_permutations import best_columns
 
 LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
@@ -67,12 +55,13 @@ def match(
 ) -> Matching:
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
-    `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
-    counts from 1; `past` has the atoms of earlier steps, which stay first. An atom's reward then
-    depends on how often the client had it (supplement, eq. (11)), without the cap on counts. Raises
-    FedreproError if weights are not finite, or the width cap leaves too few atoms.
+    `rule` has the costs and caps, `visits` (passes, J) the clients' order in each pass. For data
+    that arrive in steps, `step` counts from 1; `past` has the atoms of earlier steps, which stay
+    first. An atom's reward then depends on how often the client had it (supplement, eq. (11)),
+    without `count_cap`. Raises FedreproError if weights are not finite, or the width cap leaves too
+    few atoms.
     """
-    past = past or no_past(layer)
+    past = past or of_atoms.no_past(layer)
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(f"matching: weights of the model of client {client} are not finite")
@@ -92,7 +81,7 @@ def match(
         numbers = np.empty(len(table.counts), np.int64)  # of the atoms, by slot
         numbers[table.order] = np.arange(len(counts))
         assignments = tuple(numbers[slots] for slots in table.slots)
-        return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
+        return Matching(assignments, counts, of_atoms.atoms_of(layer, assignments, counts, past))
 
 
 def useful_columns(rewards: Array, new: int) -> Ints:
@@ -115,7 +104,7 @@ class _Table:
         self.layer, self.rule, self.step = layer, rule, step
         # atoms of this step have no past
         self.members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
-        self.sums = RunningSums(layer, past)
+        self.sums = of_atoms.RunningSums(layer, past)
         self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
         # Members by slot. Those of the past never leave, and so neither do its atoms.
         before = past.members.sum(axis=0)
@@ -168,11 +157,11 @@ class _Table:
         rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
         gains = self.sums.gains(client, self.order, counts)
         if self.step is None:
-            popular = popularity(counts, clients, rule.popularity, rule.count_cap)
+            popular = of_atoms.popularity(counts, clients, rule.popularity, rule.count_cap)
         else:
-            popular = habit(self.members[client, self.order], self.step, rule.popularity)
-        novel = novelty(new, (self.step or 1) * clients, rule.gamma0)
-        rewards = reward_matrix(gains, popular, self.sums.fresh[client], novel)
+            popular = of_atoms.habit(self.members[client, self.order], self.step, rule.popularity)
+        novel = of_atoms.novelty(new, (self.step or 1) * clients, rule.gamma0)
+        rewards = of_atoms.reward_matrix(gains, popular, self.sums.fresh[client], novel)
         kept = useful_columns(rewards, new)
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
@@ -229,7 +218,7 @@ def match_networks(
 
         def again(layer: int, units: MatchedLayer) -> Matching:
             same = found[-1 - layer]
-            atoms = atoms_of(units, same.assignments, same.counts, no_past(units))
+            atoms = of_atoms.atoms_of(units, same.assignments, same.counts, of_atoms.no_past(units))
             return replace(same, atoms=atoms)
 
         matchings = match_down(networks, shares, posterior, again)

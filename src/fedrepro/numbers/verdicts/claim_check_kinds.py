@@ -24,6 +24,7 @@ from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, exact_means, first_closed, pairs
 from fedrepro.numbers.trial_statistics import LEFT_OUT
 from fedrepro.numbers.verdicts import claim_numbers as claimed
+from fedrepro.numbers.verdicts.claim_numbers import Cell, CellKey, Exhibits, Numbers, Statement
 from fedrepro.planning.drawing_base import Strict
 
 BOUNDS = {  # of a check, and how a number within it compares with it
@@ -129,21 +130,19 @@ class Form(Bounds):
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
     @abstractmethod
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         """Yield a number to judge for each combination of swept parameters in numbers[exhibit]."""
 
-    def cells(self, numbers: claimed.Numbers, method: str) -> list[claimed.Cell]:
+    def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
-    def with_others(
-        self, numbers: claimed.Numbers
-    ) -> Iterator[tuple[claimed.Cell, list[claimed.Cell]]]:
+    def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
         """Yield (number of `of`, those of `others` at equal parameters) where `others` have any."""
         others = [cell for name in self.others for cell in self.cells(numbers, name)]
         pairs = claimed.join_cells(self.cells(numbers, self.of), others)
         return (pair for pair in pairs if pair[1] or not self.others)
 
-    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """Yield a phrase for each number that the check needs and `exhibit` lacks."""
         own = numbers[exhibit]
         names = dict.fromkeys((self.of, *self.others))
@@ -157,15 +156,14 @@ class Form(Bounds):
         for name in () if lacking or self.ragged else self.others:
             others = self.cells(own, name)
             for have, against, method in ((kept, others, name), (others, kept, self.of)):
-                lone = (cell for cell, matches in claimed.join_cells(have, against) if not matches)
-                yield from (
-                    f"{method} at {claimed.cell_key_text(exhibit, cell.place)}" for cell in lone
-                )
+                pairs = claimed.join_cells(have, against)
+                lone = (cell.place for cell, matches in pairs if not matches)
+                yield from (f"{method} at {claimed.cell_key_text(exhibit, at)}" for at in lone)
         for key in self._names(self.over_columns):
             if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
                 yield f"a second value of {key} in {exhibit}"
 
-    def missing_of(self, method: str, exhibit: str, numbers: claimed.Numbers) -> Iterator[str]:
+    def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
         cells = numbers.cells(method, self.metric, self.split, {})
         if not cells:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
@@ -182,7 +180,7 @@ class Form(Bounds):
         if not self.ragged:
             yield from self._not_finite(method, exhibit, claimed.filter_cells(cells, self.where))
 
-    def _not_finite(self, who: str, exhibit: str, cells: list[claimed.Cell]) -> Iterator[str]:
+    def _not_finite(self, who: str, exhibit: str, cells: list[Cell]) -> Iterator[str]:
         decisive = self.points not in ("some", "most")  # diverged, or a target never reached
         for cell in cells if decisive else ():
             if not all(map(math.isfinite, cell.trials)):
@@ -218,14 +216,12 @@ class Value(Form):
     def words(self) -> str:
         return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell, rivals in self.with_others(numbers[exhibit]):
             yield claimed.statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
-def ratio_of(
-    exhibit: str, place: claimed.CellKey, one: claimed.Trials, other: claimed.Trials
-) -> claimed.Statement:
+def ratio_of(exhibit: str, place: CellKey, one: claimed.Trials, other: claimed.Trials) -> Statement:
     """Return mean of `one` / mean of `other`, both by trial; `place` has parameters in `exhibit`.
 
     If r is this ratio, its value in a trial is r + (one - r * other) / mean of `other`.
@@ -247,19 +243,17 @@ class Ratio(Form):
     def words(self) -> str:
         return f"{self.what} divided by {self.to}"
 
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell, others in self.with_others(numbers[exhibit]):
             yield from (ratio_of(exhibit, cell.place, cell.trials, o.trials) for o in others)
 
 
-def cell_differences(
-    cells: Sequence[claimed.Cell], others: Sequence[claimed.Cell]
-) -> Iterator[claimed.Cell]:
+def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
     """Yield each of `cells` minus numbers of `others` at equal parameters, trial by trial."""
     for cell, matches in claimed.join_cells(cells, others):
         for other in matches:
             values, other_values = claimed.by_trial([cell.trials, other.trials]).T
-            yield claimed.Cell(cell.place, tuple(values - other_values))
+            yield Cell(cell.place, tuple(values - other_values))
 
 
 class Change(Form):
@@ -277,7 +271,7 @@ class Change(Form):
         less = f" minus {self.minus}" if self.minus else ""
         return f"change of {self.what}{less} along {self.along}, {self.start} to {self.end}"
 
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         cells = self.cells(numbers[exhibit], self.of)
         if self.minus:
             cells = list(cell_differences(cells, self.cells(numbers[exhibit], self.minus)))
@@ -310,7 +304,7 @@ class Spread(Form):
         less = f", less that of {self.minus_exhibit}" if self.minus_exhibit else ""
         return f"spread of {self.what} over {', '.join(self.over)}{less}"
 
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         others = self._groups(numbers[self.minus_exhibit]) if self.minus_exhibit else []
         for place, trials in self._groups(numbers[exhibit]):
             if self.minus_exhibit is None:
@@ -322,13 +316,11 @@ class Spread(Form):
                 one = Contrast(pairs(both[:, : len(trials)]), pairs(both[:, len(trials) :]))
                 yield claimed.contrasts(claimed.cell_key_text(exhibit, place), one)
 
-    def _groups(
-        self, numbers: claimed.Numbers
-    ) -> list[tuple[claimed.CellKey, list[claimed.Trials]]]:
+    def _groups(self, numbers: Numbers) -> list[tuple[CellKey, list[claimed.Trials]]]:
         groups = claimed.grouped_rows(self.cells(numbers, self.of), self.over)
         return [(place, [cell.trials for cell in group]) for place, group in groups]
 
-    def missing(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[str]:
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         if name := self.minus_exhibit:
             yield from self.missing_of(self.of, name, numbers[name])
@@ -347,16 +339,15 @@ class RoundsTo(Form):
     def words(self) -> str:
         return f"rounds until {self.what} is within {self.within:g} of {self.reach}"
 
-    def statements(self, exhibit: str, numbers: claimed.Exhibits) -> Iterator[claimed.Statement]:
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell, goals in self.with_others(numbers[exhibit]):
             if by_round := measured.get(tuple(cell.place.items())):
                 series = claimed.by_trial([goals[0].trials, *by_round.values()])
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
-                yield claimed.Statement(
-                    claimed.cell_key_text(exhibit, cell.place), len(behind), reached
-                )
+                at = claimed.cell_key_text(exhibit, cell.place)
+                yield Statement(at, len(behind), reached)
 
 
 FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}

@@ -38,6 +38,7 @@ class Range(Strict):
 
 
 CellFilter = list[Any] | Literal["first", "last"] | Range
+Filters = Mapping[str, CellFilter]  # by column
 
 
 class Cell(NamedTuple):
@@ -85,9 +86,7 @@ class Numbers:
             done = int(given[ROUND]) if ROUND in given else None
             yield done, Cell(place, tuple(map(float, row["by_trial"].split())))
 
-    def cells(
-        self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
-    ) -> list[Cell]:
+    def cells(self, method: str, metric: str, split: str, where: Filters) -> list[Cell]:
         """Return a method's final values of `metric` on `split`, filtered by `where`."""
         cells = (cell for done, cell in self._measured(method, metric, split) if done is None)
         return filter_cells(list(cells), where)
@@ -104,7 +103,7 @@ class Numbers:
 Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
-def filter_cells(cells: Sequence[Cell], where: Mapping[str, CellFilter]) -> list[Cell]:
+def filter_cells(cells: Sequence[Cell], where: Filters) -> list[Cell]:
     """Keep `cells` that fit `where`, {column: values, Range, "first" or "last"}, or lack it."""
     kept = list(cells)
     for key, wanted in where.items():

@@ -233,8 +233,7 @@ def _look(
     for few in (one for one in statements if one.trials < rules.trials):
         count = rules.trials - few.trials
         missing.append(f"{count} more trial{'s' if count > 1 else ''} at {few.at}")
-    word = "incomplete" if present else "not run"
-    found = Judged(check, word, list(dict.fromkeys(missing)))
+    found = Judged(check, "incomplete" if present else "not run", list(dict.fromkeys(missing)))
     return found, [] if missing else statements, stand_in
 
 

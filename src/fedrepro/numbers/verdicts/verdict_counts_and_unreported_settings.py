@@ -21,8 +21,9 @@ from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
 from fedrepro.planning.drawing_base import final, select_series
 
 Row = Mapping[str, str]
+Rows = Sequence[Row]
 Exhibits = Callable[[str], pd.DataFrame | None]
-Claims = Sequence[Sequence[Row]]  # of each claim the rows of its checks
+Claims = Sequence[Rows]  # of each claim the rows of its checks
 ANOTHER = "another set-up"
 NO_PLACE = ("exhibit", *printed.PRINTED)  # the columns of a row that do not tell its place
 JUDGED = ("reproduced", *printed.DIFFERENT)
@@ -78,7 +79,7 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Return sentences that count printed values, `rows` of printed.csv, by verdict and source."""
+    """Return sentences that count `rows` of printed.csv by verdict, and by where they were read."""
     rows = _here(rows)
     distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
@@ -159,9 +160,7 @@ def claim_counts(claims: Claims) -> list[str]:
     return sentences
 
 
-def resolve(
-    row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
-) -> dict[str, str]:
+def resolve(row: Row, exhibits: Exhibits, claims: Claims = (), rows: Rows = ()) -> dict[str, str]:
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
     "Set-up open" means that an unreported parameter may explain the difference. A figure named in
@@ -185,7 +184,6 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)[1]) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether value number `setting` keeps other methods near print or in tolerance."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -193,9 +191,8 @@ def resolve(
                 return False
         return True
 
-    mean, away, tolerance, noise = (
-        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
-    )
+    keys = "mean", "difference", "tolerance", "noise"
+    mean, away, tolerance, noise = (float(row.get(key) or "nan") for key in keys)
     if any(moved > gap and suits(setting) for setting, moved in enumerate(moves)):
         return fields | {"verdict": ANOTHER}
     trials = int(float(row["trials"]))

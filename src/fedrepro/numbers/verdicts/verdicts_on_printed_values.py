@@ -49,6 +49,7 @@ AGAIN, ELSEWHERE = "printed again", "judged in"
 CLAIM = "claim"
 APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
 SOURCES = ("paper's text", "README or code", "second hand")
+Texts = Mapping[str, str]
 PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
 
@@ -63,7 +64,7 @@ class PrintedValue:
     """
 
     exhibit: str
-    cell: Mapping[str, str]
+    cell: Texts
     method: str
     metric: str
     split: str
@@ -99,7 +100,7 @@ def read_published(path: Path) -> list[PrintedValue]:
     return values
 
 
-def _value(row: Mapping[str, str], where: str) -> PrintedValue:
+def _value(row: Texts, where: str) -> PrintedValue:
     fields: dict[str, Any] = {**dict.fromkeys(COLUMNS, ""), **row}
     metric, known = fields["metric"], all_metrics()
     splits = [fields["split"]] if metric == SETTING else MEASURED_ON
@@ -197,10 +198,7 @@ def fits(value: Any, pattern: str) -> bool:
 
 
 def printed_rows(
-    exhibit: Exhibit,
-    values: Sequence[PrintedValue],
-    numbers: pd.DataFrame,
-    stand_ins: Mapping[str, str],
+    exhibit: Exhibit, values: Sequence[PrintedValue], numbers: pd.DataFrame, stand_ins: Texts
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
@@ -212,7 +210,7 @@ def printed_rows(
 
 
 def _row(
-    exhibit: Exhibit, printed: PrintedValue, numbers: pd.DataFrame, stand_ins: Mapping[str, str]
+    exhibit: Exhibit, printed: PrintedValue, numbers: pd.DataFrame, stand_ins: Texts
 ) -> dict[str, Any]:
     points = points_of(exhibit, printed)
     shown = ("method", "metric", "split", "note", "source")
@@ -227,9 +225,8 @@ def _row(
         row |= {"mean": setting, "difference": difference(setting, printed.value)}
         return row | ({"verdict": taken} if points else {})
     if len(points) > 1:
-        raise FedreproError(
-            f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
-        )
+        said = f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}"
+        raise FedreproError(f"{said}; name more keys")
     tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
     row |= {"printed_sd": printed.sd, "printed_trials": printed.trials, "tolerance": tolerance}
     row |= {"apart": printed.apart, "set_up": printed.set_up}
@@ -283,11 +280,9 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
     # another scale may have another component of the kind, with other parameters
     known = components(kind).values() if specs else []
     if not any(key in item.params for item in known):
-        raise FedreproError(
-            f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
-            "parameter such as partition.clients, or one of its method, such as method.sigma2 "
-            "or tune.examples"
-        )
+        said = f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a"
+        more = "parameter such as partition.clients, or one of its method, such as method.sigma2 or"
+        raise FedreproError(f"{said} {more} tune.examples")
     values = (spec.values.get(key) for spec in specs)
     lone = (v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values)
     return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}

@@ -7,8 +7,6 @@ it, and every difference. arena/2 takes about 34 core-hours, 28 after arena/1; `
 `Entry` (a method or scenario) and `ExhibitData` (a table) are dicts with keys of the configuration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -378,7 +376,6 @@ def residual(norm: str, title: str) -> ExhibitData:
         PARTS_1["1-cifar10-network"],
         title=f"{title} on 20,000 images of CIFAR-10",
         model=component("resnet8", norm=norm),
-        methods=[*BOUNDS, *MERGES, *ENSEMBLES],
         cases=cases,
     )
     table = second(on_pictures)
@@ -410,7 +407,6 @@ ROUNDS_2 = exhibit(
         "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 2}},
         "ten": {"label": "10 rounds", "parameters": {"rounds": 10, "epochs": 1}},
     },
-    at={},
 )
 EXHIBITS = {
     "paper": "arena",

@@ -4,8 +4,6 @@ findings.md gives the reason for every number that the paper does not give. Scen
 methods are dicts; `others` and `parameters` are further keys of theirs.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -65,8 +65,7 @@ def _outputs(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Pair]]:
         for client, atoms in enumerate(matching.assignments):
             ours[client, : len(atoms)] = atoms
         yield f"layer {layer} assignments", (ours, assigned)
-        size = np.array(len(matching.counts))
-        yield f"layer {layer} size", (size, arrays[f"layer{layer}_size"])
+        yield f"layer {layer} size", (np.array(len(matching.counts)), arrays[f"layer{layer}_size"])
         yield f"layer {layer} counts", (matching.counts, counts)
     for block, values in enumerate(network):
         name = f"out_{block} ({'bias' if block % 2 else 'weight'}{block // 2})"

@@ -5,7 +5,7 @@ A check's number must keep bounds (`Form`). Columns are swept parameters; means 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Literal
 
@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.intervals import Array, Contrast, correlation, exact_means, pairs
+from fedrepro.numbers.intervals import Contrast, correlation, exact_means, pairs
 from fedrepro.numbers.verdicts import claim_numbers as claimed
 from fedrepro.numbers.verdicts.claim_check_kinds import Form, best_of, ratio_of
 
@@ -82,16 +82,13 @@ class Effect(Form):
         cells = self.cells(numbers[exhibit], self.of)
         for place, group in claimed.grouped_rows(cells, [self.over, *self.than]):
             series = claimed.by_trial([cell.trials for cell in group])
-            spreads = [pairs(_means(key, group, series)) for key in (self.over, *self.than)]
+            spreads = []
+            for key in (self.over, *self.than):  # of means over the cells of each value
+                levels = np.array([comparable_text(cell.place[key]) for cell in group])
+                each = [series[:, levels == one].mean(axis=1) for one in dict.fromkeys(levels)]
+                spreads.append(pairs(np.column_stack(each)))
             contrast = Contrast(spreads[0], np.column_stack(spreads[1:]))
             yield claimed.contrasts(claimed.cell_key_text(exhibit, place), contrast)
-
-
-def _means(key: str, cells: Sequence[claimed.Cell], series: Array) -> Array:
-    """Average `series` (trials, cells) over cells of equal value of `key`, to (trials, values)."""
-    levels = np.array([comparable_text(cell.place[key]) for cell in cells])
-    each = [series[:, levels == level].mean(axis=1) for level in dict.fromkeys(levels)]
-    return np.column_stack(each)
 
 
 class Correlation(Form):

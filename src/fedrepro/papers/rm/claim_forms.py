@@ -12,7 +12,7 @@ from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement
 
 
 class OverRounds(Form):
-    """A check of a claim by one number from the curve of method `of` over training rounds.
+    """A claim's check on one number of a curve over rounds: of a metric of one method (`Form`).
 
     `take` is "end" for its last value, or "mean" for the area under it by trapezoids, per round.
     """

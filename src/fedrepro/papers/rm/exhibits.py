@@ -5,8 +5,6 @@ other number. C is the share of clients that take part in a round. `Entry` (a me
 (scenarios by name) and `ExhibitData` (a table, or changes to one) have keys of the configuration.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
@@ -245,7 +243,6 @@ exhibits["figure-3-photographs-iid"] = exhibit(
     title="Hyper-parameters of FA+RM+AH as rounds go by, CIFAR-10, iid clients",
     caption="As figure 3, on CIFAR-10 with iid clients.",
     cases=FIGURE_IID,
-    paper=exhibit(trials=3),
     **small_pictures({}),
 )
 exhibits["figure-3-keywords"] = exhibit(
@@ -294,9 +291,7 @@ exhibits["schedules"] = exhibit(
     place="beyond the paper; section 4, table 1",
     caption="""Accuracy in percent on the server's examples of iid clients by the SGD steps of the
         first round and the last. table-1 races them and stops one early; here none is stopped.""",
-    methods=[
-        with_changes(method, settings=SCHEDULES, show=BY_STEPS["columns"]) for method in FIXED
-    ],
+    methods=[with_changes(one, settings=SCHEDULES, show=BY_STEPS["columns"]) for one in FIXED],
     cases={"full-iid": {"label": "C = 1.0, iid"}, "half-iid": HALF_IID},
     trials=1,
 )
@@ -316,9 +311,7 @@ BEYOND = exhibit(
 )
 exhibits["learned-or-drawn"] = exhibit(
     BEYOND,
-    drawing=component(
-        "table", rows=["method", "least_entropy"], columns=["case"], sizes=False, best="none"
-    ),
+    drawing=with_changes(BEYOND["drawing"], rows=["method", "least_entropy"], columns=["case"]),
     title="Adaptive hyper-parameters, learned from rewards or drawn without learning",
     caption="""Test accuracy in percent with one class a client, C = 1.0: the fixed schedule, a
         distribution of hyper-parameters that follows rewards, and one that stays where it starts

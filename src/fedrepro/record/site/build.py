@@ -220,11 +220,8 @@ SETTINGS: dict[str, Any] = {
     "exclude_patterns": ["_extra/**", "_static/**"],
     "html_css_files": ["site.css"],
     "html_js_files": [("site.js", {"defer": "defer"})],
-    "html_copy_source": False,
-    "html_show_sphinx": False,
-    "html_show_copyright": False,
-    "html_use_index": False,
-    "html_domain_indices": False,
+    **{f"html_{part}": False for part in ("copy_source", "show_sphinx", "show_copyright")},
+    **{f"html_{part}": False for part in ("use_index", "domain_indices")},
     "default_role": "literal",
     "myst_heading_anchors": 4,
     "myst_enable_extensions": ["attrs_inline"],
@@ -250,6 +247,9 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
+    def plain(*event: Any) -> None:
+        event[-1][:] = [pages.escaped(line, r"*|_\\`") for line in event[-1]]
+
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
         """Collapse the menu of `page` except at that page; Sphinx calls this before each page."""
         whole = context["toctree"]
@@ -261,7 +261,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
             srcdir=str(source), confdir=None, outdir=str(out), doctreedir=str(doctrees), parallel=2,
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
-        app.connect("autodoc-process-docstring", _plain, priority=400)  # before lists
+        app.connect("autodoc-process-docstring", plain, priority=400)  # before lists
         app.connect("html-page-context", draw, priority=100)  # before the theme draws it
         app.add_search_language(OneStemAWord)
         app.build()
@@ -269,9 +269,3 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
     if faults:
         text = "\n".join(line.replace(str(source.resolve()), "") for line in faults[:20])
         raise FedreproError(f"the site has {len(faults)} faults:\n{text}")
-
-
-def _plain(
-    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
-) -> None:
-    lines[:] = [pages.escaped(line, r"*|_\\`") for line in lines]

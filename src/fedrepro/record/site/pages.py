@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from fedrepro.api import NEEDS
@@ -35,14 +36,10 @@ from fedrepro.record.site import report_data
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
-PARTS = re.compile(
-    rf"({'|'.join(sorted(texts.WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)"
-)
+KNOWN_PARTS = "|".join(sorted(texts.WORDS["exhibits"], key=len, reverse=True))
+PARTS = re.compile(rf"({KNOWN_PARTS}|[^-]+)(?:-|$)")
 MEASURED = re.compile(r"\baccuracy \((\w+)\)")
 MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
 # a sentence ends at a full stop that a capital letter or the end follows
@@ -86,8 +83,7 @@ def part(macro: str, *given: Any) -> Markup:
 
 def pieces(text: str) -> list[tuple[str, Markup]]:
     """Split a text at **bold** and `code` into pairs ("b", "code" or ""; escaped part)."""
-    kinds = itertools.cycle(("", "b", "code"))
-    found = zip(kinds, MARKS.split(escape(text)), strict=False)
+    found = zip(itertools.cycle(("", "b", "code")), MARKS.split(escape(text)), strict=False)
     return [(kind, Markup(one)) for kind, one in found if one]
 
 

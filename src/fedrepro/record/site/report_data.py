@@ -86,8 +86,7 @@ class ExhibitView:
         """Return the numbers as a table, with the paper's values and verdicts from `printed`."""
         rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
         frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
-        arranged = tables.arrangement_of(self.about)
-        return tables.table_of(self.about, self.numbers, arranged, frame)
+        return tables.table_of(self.about, self.numbers, tables.arrangement_of(self.about), frame)
 
 
 @dataclass(frozen=True)
@@ -218,18 +217,14 @@ def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str
             continue
         cells = {"Method": label, "Clients send": _range(sent, megabytes)}
         for head, metric in COUNTED.items():
-            cells[head] = _range(values.get((label, metric), ()), _count)
-        took = values.get((label, "seconds"), ())
-        cells["Seconds a round"] = _range(took, "{:.3g}".format)
+            found = values.get((label, metric), ())
+            cells[head] = _range(found, lambda v: f"{v:,.4g}" if v < 10_000 else f"{v:,.0f}")
+        cells["Seconds a round"] = _range(values.get((label, "seconds"), ()), "{:.3g}".format)
         cells["It sees"] = needs_in_words(method["needs"], method.get("sends", ""))
         rows.append(cells)
     heads = [head for head in (rows or [{}])[0] if any(row[head] for row in rows)]
     different = {tuple(row.values())[1:] for row in rows}
     return [{head: row[head] for head in heads} for row in rows] if len(different) > 1 else []
-
-
-def _count(value: float) -> str:
-    return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:

@@ -87,7 +87,7 @@
     const heads = Array.from(table.tHead.rows[0].cells);
     function sort(head, at) {
       const down = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      const text = function (row) { return row.cells[at].textContent.trim().replace(/,/g, "").replace("−", "-"); };
+      const text = function (row) { return row.cells[at].textContent.trim().replace(/,/g, "").replace("−", "-").replace(" GB", "e3"); };
       const rows = Array.from(table.tBodies[0].rows).sort(function (a, b) {
         const gap = parseFloat(text(a)) - parseFloat(text(b));
         return down * (isNaN(gap) ? text(a).localeCompare(text(b)) : gap);

@@ -113,8 +113,9 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 def printed_cells(row: Row) -> list[str]:
     """Return texts of a printed.csv row: parameters, method, metric, the paper's value, ours."""
     places = [(key, text) for key, text in row.items() if key not in counting.NO_PLACE and text]
-    metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
+    metric = all_metrics().get(row["metric"])
     number = metric.title if metric else row["metric"]
+    form = number_form(row["metric"]) if metric else "{:,.6g}".format
 
     def told(value: str, spread: str) -> str:
         if not value or math.isinf(float(value)):
@@ -124,7 +125,7 @@ def printed_cells(row: Row) -> list[str]:
     return [
         ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
         row["method"],
-        f"{row['split']} {number}".strip() if number == "accuracy" else number,
+        f"{row['split']} {number}".strip() if number in ("accuracy", "setting") else number,
         told(row["printed"], row.get("printed_sd", "")),
         told(row["mean"], row.get("sd", "")),
     ]
@@ -146,9 +147,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
-    wholes = {
-        name: whole_verdict(row["check_verdict"] for row in rows) for name, rows in readings.items()
-    }
+    wholes = {k: whole_verdict(one["check_verdict"] for one in v) for k, v in readings.items()}
     if len({*wholes.values()}) < 2:
         readings, wholes = {"": [*checks]}, {"": checks[0]["verdict"]}
     found = {}

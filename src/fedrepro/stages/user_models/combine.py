@@ -105,9 +105,8 @@ def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, 
     if out.suffix != ".safetensors":
         save_state(out, state)
     elif set(state) >= MIXTURE:
-        raise FedreproError(
-            f"cannot write {out}: several networks with their weights go into one .pt file only"
-        )
+        said = f"cannot write {out}: several networks with their weights go into"
+        raise FedreproError(f"{said} one .pt file only")
     else:
         from safetensors.torch import save
 

@@ -235,8 +235,7 @@ def _require_networks(beliefs: Mapping[str, Any], clients: Clients) -> None:
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     """Require that a simulation gives declared metrics, equal if repeated; ignore `problem`."""
-    values = item.spec().values
-    first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
+    first, second = (item.make(Simulated, rng=RngKey(0), **item.spec().values) for _ in range(2))
     _require(bool(first.rounds), "it takes no step")
     _require_known(item, "what it found", *first.rounds.values(), first.ended)
     said = "a second call finds something else: draw from rng.stream"
@@ -293,8 +292,7 @@ def check_method(item: Component, model: str = "") -> dict[str, str]:
         except FedreproError as error:
             broken[words] = str(error)
         except Exception as error:  # a stranger's code may raise anything
-            fault = component_files.own_fault(error)
-            broken[words] = fault or f"{type(error).__name__}: {error}"
+            broken[words] = component_files.own_fault(error) or f"{type(error).__name__}: {error}"
     return broken
 
 
@@ -304,9 +302,8 @@ def _digits(item: Component, named: str) -> SmallProblem:
     model = next((spec for spec in fitting if takes(item, spec)), None)
     if model is None:
         tried, models = ", ".join(spec.token for spec in fitting), sorted(item.meta["models"])
-        raise FedreproError(
-            f"method '{item.name}' combines {', '.join(models)}, not '{tried}': name one by --model"
-        )
+        said = f"method '{item.name}' combines {', '.join(models)}, not '{tried}'"
+        raise FedreproError(f"{said}: name one by --model")
     scenario, override = item.meta["scenario"], item.meta["scenario"].get("training")
     training = {"epochs": 10, "shared_init": bool(item.meta["one_start"])}
     training |= override if isinstance(override, Mapping) else {}

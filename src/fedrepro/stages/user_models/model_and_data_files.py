@@ -106,9 +106,8 @@ def read_examples(path: Path, shape: Shape, classes: int, labelled: bool = True)
 def paired(files: Sequence[Path], models: Sequence[Path]) -> Sequence[Path]:
     """Sort `files` as `models` are: client0.npz belongs to client0.pt, a/data.npz to a/model.pt."""
     if len(files) != len(models):
-        raise FedreproError(
-            f"--clients-data names {len(files)} files for {len(models)} models: give one of each"
-        )
+        said = f"--clients-data names {len(files)} files for {len(models)} models"
+        raise FedreproError(f"{said}: give one of each")
     for part in ("stem", "parent"):
         given, wanted = ([Path(getattr(p, part)).name for p in paths] for paths in (files, models))
         if sorted(given) == sorted(wanted) and len(set(given)) == len(given):

@@ -272,6 +272,9 @@ class Clients:
         members, answers, read = self._members(chosen), list[queries.Reply](), 0
         own = {name: value[members] for name, value in (self.own or {}).items()}
         at = own if weights is None else weights
+        if odd := {len(value) for value in at.values()} - {1, len(members)}:
+            said = f"{len(members)} clients are asked, and weights are those of {max(odd)}"
+            raise FedreproError(f"{said}: give those of one, or of each that is asked")
         with self.ledger.timed():
             examples, rows = self.data.of(members)
             for place, some in enumerate(rows):
@@ -285,8 +288,7 @@ class Clients:
                     raise FedreproError(f"{said}; let it return a dict of NumPy arrays")
                 answers.append(answer)
                 read += sum(watched.reads)
-        passes = read / max(1, sum(map(len, rows)))
-        self.ledger.asked(answers, passes, weights, chosen is None)
+        self.ledger.asked(answers, read / max(1, sum(map(len, rows))), weights, chosen is None)
         return answers
 
     def models(self, up: int, down: int) -> Traffic:

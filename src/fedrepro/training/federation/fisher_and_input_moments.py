@@ -195,8 +195,7 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
     if (parts := parts_of(network)) is None:
         fix = "let a ReLU follow each, and affine layers all, or make it a torch.nn.Module"
         raise FedreproError(f"of this network's convolutions no moments are computed: {fix}")
-    rows = min(TOGETHER, len(examples.targets))
-    return BodyMoments(network, parts, tensors, rows, examples.kind)
+    return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)), examples.kind)
 
 
 def _batches(

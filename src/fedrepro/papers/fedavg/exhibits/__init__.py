@@ -5,8 +5,6 @@ run), or when test accuracy reaches the target. `…-rest` has the cells of a ta
 An `Entry` (method or scenario) is a dict with keys of the configuration.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrepro.papers.fedavg.exhibits import table_1 as t1
@@ -32,7 +30,7 @@ NON_IID_E1 = [with_changes(E1_B50, rounds=900), with_changes(E1_B10, rounds=525)
 
 
 def at_rate(fedsgd: Entry, lr: float = 0.215) -> Entry:
-    """Return `fedsgd` run to the end at one rate, by default the highest of t1.THREE_RATES."""
+    """Return `fedsgd` with one learning rate, which is never stopped early as worse than others."""
     return with_changes(t1.to_the_end(fedsgd)[0], training=t1.minibatches(None, [lr]))
 
 

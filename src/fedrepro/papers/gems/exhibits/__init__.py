@@ -5,8 +5,6 @@ tables 1 and 2. Table 10 of the paper repeats its table 3. Its figure 5, which c
 each class, is left out. A method is a dict of its configuration's keys.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrepro.papers.gems.exhibits import tables as t
@@ -30,17 +28,6 @@ def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
     return [with_changes(one, one["label"] + end, **changes) for one in (gems, t.AVERAGED, t.LOCAL)]
 
 
-def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return `gems`, average and clients' models, tuned on public images in `layers`, and controls.
-
-    The step size is 0.01; controls, clients' and new networks, have 0.001, and layers "all".
-    """
-    tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
-    slow = with_changes(tune, lr=0.001, layers="all")
-    local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
-    return [*all_tuned(gems, tune=tune), local, with_changes(RAW, tune=slow)]
-
-
 # what differs on CIFAR-10 and HAM10000 in figures 3 and 4, which show all data sets
 ELSEWHERE: dict[str, Entry] = {"cifar10": {"dataset": t.CIFAR}, "ham10000": {"dataset": t.HAM}}
 OF_3 = {data: {**of, "parameters": {"epsilon": 0.2}} for data, of in ELSEWHERE.items()}
@@ -50,13 +37,16 @@ for figure, models, of_data, gems, layers, changes in (
     (3, "logistic models", t.LOGISTIC, t.GEMS, "all", OF_3),
     (4, "networks", t.NETWORKS, t.NEURAL_GEMS, "last", OF_4),
 ):
+    tune = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
+    slow = {"tune": {**tune, "lr": 0.001, "layers": "all"}}  # of controls
+    controls = [with_changes(t.LOCAL, "Local tuned, 0.001", **slow), with_changes(RAW, **slow)]
     for data, on_data in of_data.items():
         exhibits[f"figure-{figure}-{data}"] = exhibit(
             on_data,
             BY_IMAGES,
             title=f"Tuned {models} against the number of public images{t.ENDS[data]}",
             place=f"section 4.4, figure {figure}",
-            methods=tuned_on_samples(gems, layers),
+            methods=[*all_tuned(gems, tune=tune), *controls],
         )
     exhibits[f"figure-{figure}"] = exhibit(
         exhibits[f"figure-{figure}-mnist"],

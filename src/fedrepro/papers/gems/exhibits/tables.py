@@ -1,7 +1,5 @@
 """Tables of the paper, of five clients on MNIST by default; a method is a dict of its keys."""
 
-from __future__ import annotations
-
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}

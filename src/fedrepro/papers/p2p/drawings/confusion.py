@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.checksummed_files import read_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.lines_and_layout import LETTERS, Figured, grid_of, headings, new_figure
 from fedrepro.drawings.style import SHARES
-from fedrepro.planning.drawing_base import PANELS, Planned, drawing, final, nothing_shown
+from fedrepro.planning.drawing_base import PANELS, Paths, Planned, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -51,19 +52,12 @@ class Confusion(Figured):
         yield from nothing_shown(shown)
 
     def further(
-        self,
-        metrics: Sequence[Path | str],
-        setting: str,
-        measure: ExhibitMethod,
-        trials: int,
-        where: str,
+        self, metrics: Paths, setting: str, measure: ExhibitMethod, trials: int, where: str
     ) -> dict[tuple[str, str], list[float]]:
-        """Read how a node confuses classes, trial by trial, from a file next to each of `metrics`.
+        """Read how the node of `measure` confuses classes, from a file next to each of `metrics`.
 
-        `metrics` are paths of a method's result files. `measure` names the node, and whether it
-        predicts "before" or "after" averaging with neighbours. `setting` are the method's parameter
-        values as text. The first `trials` trials are read; `where` is not used. Returns
-        {("confusion", such as "6 as 0"): shares of class 6 that are predicted as 0, by trial}.
+        Returns {("confusion", such as "6 as 0"): shares of class 6 that are predicted as 0, by
+        trial}. Other arguments are those of `Drawing.further`; `where` is not used.
         """
         import pandas as pd
 
@@ -111,7 +105,12 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]]) -> dict[str,
 
     `counts` are (K, K) by class and predicted class; a group of `groups` counts as a class too.
     """
-    sets = {**{str(label): [label] for label in range(len(counts))}, **groups}
+    sets: dict[str, Sequence[int]] = {str(label): [label] for label in range(len(counts))}
+    for name, rows in groups.items():
+        if name in sets or sorted({*rows} & {*range(len(counts))}) != sorted(rows):
+            said = f"group '{name}' of the confusion matrix is {rows}; name it unlike a class, and"
+            raise FedreproError(f"{said} list each of its classes, 0 to {len(counts) - 1}, once")
+    sets |= groups
     by_split: dict[str, float] = {}
     for true, rows in sets.items():
         total = max(1, int(counts[rows].sum()))

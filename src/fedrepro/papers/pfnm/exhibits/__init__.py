@@ -1,7 +1,5 @@
 """Every figure of the paper, and experiments beyond it; a method is a dict of its config keys."""
 
-from __future__ import annotations
-
 from fedrepro.papers.pfnm.exhibits import paper_figures as p
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 

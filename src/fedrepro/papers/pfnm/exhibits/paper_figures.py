@@ -1,7 +1,5 @@
 """Figures of the paper and its supplement: each, like its methods, a dict of configuration keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
