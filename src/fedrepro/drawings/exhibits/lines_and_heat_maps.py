@@ -288,7 +288,7 @@ class Map:
             trials = self.table(met, "by_trial").map(lambda text: str(text).split())
             words = trials.map(lambda one: f"{one.count('1')} of {len(one)}")
             below, small = words.mask(trials.map(lambda one: {*one} == {"1"}), ""), 5.5
-        absent = self.table(rows, "setting").isna()  # cells that were not run
+        absent = self.table(rows.assign(ran=1.0), "ran").isna()  # cells that were not run
         failed = below.map(lambda text: text.startswith("0 of ")) & ~absent
         shown = table.astype(float).mask(failed).to_numpy()
         axes.pcolormesh(shown, cmap="cividis", vmin=limits[0], vmax=limits[1])
