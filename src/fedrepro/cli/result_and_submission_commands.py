@@ -236,9 +236,9 @@ def verify(
     drawn += f" (--seed {seed})" if 0 < len(verdict.computed) < verdict.runs else ""
     if verdict.differing:
         say(f"{folder} does not hold: {drawn}")
-        if enter:
-            (folder / VERDICT).unlink(missing_ok=True)
-            say("it is verified no longer: draw its leaderboard again by --runs 0 --enter")
+        if enter and (folder / VERDICT).exists():
+            (folder / VERDICT).unlink()
+            say("it is verified no longer: take it away, or enter it again when it holds")
         raise typer.Exit(1)
     say(f"{folder} holds: {drawn}{', with the same bytes' if verdict.computed else ''}")
     for path in submissions.enter(folder, verdict, seed) if enter else ():

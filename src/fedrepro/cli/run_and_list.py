@@ -106,7 +106,8 @@ def run(
         numbers = [str(row["trials"]), *(f"{row[key]:.4g}" for key in ("megabytes", "seconds"))]
         rows.append((*(str(row[name]) for name in parameters), row["method"], shown, *numbers))
     show((*parameters, *heads), rows)
-    say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
+    if (table["high"] > table["accuracy"]).any():
+        say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")

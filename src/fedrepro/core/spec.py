@@ -52,7 +52,7 @@ class Component:
     def own_params(self) -> dict[str, Param]:
         try:
             return read_signature(self.fn)
-        except (NameError, TypeError) as error:
+        except (NameError, TypeError, AttributeError, SyntaxError) as error:
             raise FedreproError(f"{self.kind} '{self.name}' of {self.file}: {error}") from error
 
     @cached_property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
@@ -76,9 +75,7 @@ def _rates(plan: Plan) -> dict[Key, float]:
     recorded, finished = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
-        own, works = (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING), []
-        with suppress(FedreproError):  # its network does not fit its data
-            works = [(job, _work(plan, job)) for job in own]
+        works = [(job, _work(plan, job)) for job in plan.jobs_of(exhibit) if job.stage in COMPUTING]
         for job, work in works:
             if work and (timings := Path(job.out, TIMINGS)).exists():
                 about = read_provenance(table := read_table(timings, "timings"))
@@ -145,7 +142,10 @@ def _work(plan: Plan, job: Job) -> float:
         trials *= whole_settings(Run(scenario, method, job.every, job.tune))
     if scenario is None:
         return trials
-    products, examples = _network(plan, scenario)
+    try:
+        products, examples = _network(plan, scenario)
+    except FedreproError:  # it does not fit its data
+        return 0.0
     clients = clients_of(scenario.partition) or 1  # where it depends on the data
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples

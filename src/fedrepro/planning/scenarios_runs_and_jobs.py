@@ -209,8 +209,9 @@ class Job:
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
-            if (text := self.specs["dataset"].values.get("features", "pixels")) != "pixels":
-                parts.append(feature_spec(str(text)).fingerprint)
+            text = self.specs["dataset"].values.get("features")
+            if isinstance(text, str) and text != "pixels":
+                parts.append(feature_spec(text).fingerprint)
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
     @property

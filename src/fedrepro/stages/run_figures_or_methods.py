@@ -241,16 +241,17 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 def _write_events(exhibit: Exhibit, folder: str) -> None:
     """Write curves of test accuracy by round to `folder` for TensorBoard, if it is installed."""
-    if find_spec("tensorboard") is None:
+    numbers = open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers
+    if ROUND not in numbers or find_spec("tensorboard") is None:
         return
     from torch.utils.tensorboard import SummaryWriter
 
     shutil.rmtree(folder, ignore_errors=True)
-    numbers = open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers
     rows = select_series(numbers[numbers[ROUND].notna()], "accuracy", "test")
     swept = exhibit.swept if len(exhibit.points) > 1 else []
-    for place, curve in rows.groupby(["method", *swept, *exhibit.shown]):
-        name = " ".join(map(comparable_text, place)).replace("/", "-")
+    for place, curve in rows.groupby(["method", *swept, *exhibit.shown], dropna=False):
+        name = " ".join(comparable_text(value) for value in place if value == value)
+        name = name.replace("/", "-")
         with SummaryWriter(f"{folder}/{name}") as writer:
             for at, mean in zip(curve[ROUND], curve["mean"], strict=True):
                 writer.add_scalar("test accuracy", mean, int(at))

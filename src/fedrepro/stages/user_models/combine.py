@@ -97,6 +97,9 @@ def each(made: MethodOutput) -> Sequence[GlobalModel]:
 
 def run(method: str, files: ModelFiles, out: Path, seed: int = 0) -> tuple[str, ...]:
     """Combine models by `method`, as "pfnm+sigma2~0.1", into file `out`; return lines to print."""
+    if files.evaluate is not None:
+        fix = f"measure {out} by `fedrepro evaluate`"
+        raise FedreproError(f"--evaluate is read by `combine all` alone: {fix}")
     require_target(out, model_and_data_files.SUFFIXES, files.all)
     setting = parse_token("method", method).single()
     context, _, notes = read_context(files)
@@ -257,10 +260,11 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
         scores = class_scores(network, made, examples, None).numpy()
         found = scored(scores, labels)
         right = np.where(np.isnan(scores).any(1), np.nan, scores.argmax(1) == labels)
+        likely = made.gate is None and made.ties is None
         yield {
             "name": str(path),
             "accuracy": found["accuracy"],
-            "loss": found["nll"] if made.gate is None and made.ties is None else None,
+            "loss": found["nll"] if likely and np.allclose(scores.sum(1), 1, atol=1e-3) else None,
             "recall": {k: right[labels == k].mean() for k in np.unique(labels).tolist()},
             "examples": len(labels),
             "parameters": made.trained(network.buffers),
