@@ -166,9 +166,9 @@ def submit(key: str, scale: str, by: str) -> tuple[Path, list[str]]:
         configs.validated(Submission, entry, f"the entry of '{item.name}'")
         stored.write_json(folder / records.ENTRY, entry)
         out.parent.mkdir(parents=True, exist_ok=True)
-        with stored.temporary_folder(out.parent) as beside:
-            shutil.copytree(folder, beside / out.name)
-            (beside / out.name).rename(out)
+        with stored.temporary_folder(out.parent) as copied:
+            shutil.copytree(folder, copied / out.name)
+            (copied / out.name).rename(out)
     return out, said
 
 

@@ -84,10 +84,10 @@ def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     share, made = counts / counts.sum(), dict[str, np.ndarray]()
     for name, values in each.items():
         mean = np.tensordot(share, values, 1)
-        beside = name.removesuffix("running_var") + "running_mean"
-        if name.endswith("running_var") and beside in each:
+        mean_name = name.removesuffix("running_var") + "running_mean"
+        if name.endswith("running_var") and mean_name in each:
             # the mean within clients, plus the variance of their means
-            means = each[beside]
+            means = each[mean_name]
             mean += np.tensordot(share, (means - np.tensordot(share, means, 1)) ** 2, 1)
         made[name] = (mean if values.ndim > 1 else values.max(axis=0))[None].astype(np.float32)
     return made
