@@ -196,9 +196,8 @@ class Averaging(Drawn):
             traffic = Traffic(
                 sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
             )
-        exchanges = (
-            1 + clients.ledger.spent.exchanges
-        )  # statistics are asked for if any are averaged
+        # statistics of BatchNorm are asked for in an exchange of their own
+        exchanges = 1 + clients.ledger.spent.exchanges
         return Report(metrics, traffic=traffic, exchanges=exchanges)
 
 
