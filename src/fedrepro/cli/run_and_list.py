@@ -111,6 +111,8 @@ def run(
     say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
+    for path, label in table.attrs["networks"].items():
+        say(f"networks of {label}: {os.path.relpath(path)}")
     say(f"again: {own}{table.attrs['command']}")
     if any(ALL_ELSE in str(warning.message) for warning in failed):
         raise typer.Exit(1)

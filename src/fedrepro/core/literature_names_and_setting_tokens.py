@@ -52,6 +52,7 @@ FIELD_NAMES = (
     FieldName(
         "Local SGD", "fedavg", {"fraction": 1.0}, "trains all clients in every round (Stich, 2019)"
     ),
+    FieldName("FedBN", "fedavg", {"batchnorm": "local"}, "keeps each client's norms (Li, 2021)"),
     FieldName("FedOpt", "fedadam", words="has Adam at the server (Reddi et al., 2021)"),
     FieldName("one-shot FedAvg", "average", words="is FedAvg with one round of all clients"),
     FieldName(

@@ -27,7 +27,7 @@ from fedrepro.data.feature_extraction import feature_spec, resolved_features
 from fedrepro.data.prepared import PREPARED_FILES
 
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7})(?:-(\d{1,7}))?:([1-9]\d{0,6})")
-METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
+METRICS, TIMINGS, MODEL = "metrics.parquet", "timings.parquet", "global.pt"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, TRAIN: LOCAL}
 # of a job's json: components, ranges, lists, all keys but components

@@ -26,7 +26,7 @@ from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
 from fedrepro.numbers import model_evaluation as evaluation
 from fedrepro.numbers.model_evaluation import Splits, accuracy_of_means, confusion, of_all
-from fedrepro.planning.scenarios_runs_and_jobs import Job
+from fedrepro.planning.scenarios_runs_and_jobs import MODEL, Job
 from fedrepro.stages.job_log_results_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.stages.trial_rounds import (
@@ -36,8 +36,10 @@ from fedrepro.stages.trial_rounds import (
     StateEvaluation,
     TrialRounds,
 )
+from fedrepro.stages.user_models.combine import as_state
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
+from fedrepro.training.training_examples import tensor_of
 
 CHECKPOINTS = "checkpoints"  # name of their folder in the job's folder
 CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable
@@ -160,7 +162,7 @@ def run(job: Job, device: str = "cpu") -> None:
             finish(at, trial, [Number("failed", 1.0)], nothing)
     path, more = f"{scenario.token}/{method.token}", failures.diagnostics
     source = given.source(path, method, stand_in=given.prepared.stand_in, **more)
-    file = Path(job.out, "nodes.pt" if on_graph else "global.pt")
+    file = Path(job.out, "nodes.pt" if on_graph else MODEL)
     save_state(file, {"provenance": source, "trials": models})
     if on_graph:
         held = {name: [row[at] for row in confusions] for at, name in enumerate(CONFUSION)}
@@ -194,10 +196,15 @@ class GlobalEvaluator(Evaluator):
         models = self.models(run.state)
         numbers = _measured(models, splits, evaluation.Draws(rng.at(round=run.done)))
         numbers += evaluation.communication(run.exchanges, run.traffic)
-        names, weights = models[0].tensors, models[0].weights
-        tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in names}
-        kept = {"tensors": tensors, **({} if weights is None else {"weights": weights})}
-        return StateEvaluation(numbers, kept=to_plain(kept))
+        states = [self._state(model) for model in models]
+        kept = states[0] if len(states) == 1 else {"state_dicts": states}  # of clients
+        return StateEvaluation(numbers, kept=kept)
+
+    def _state(self, model: GlobalModel) -> Any:
+        try:
+            return as_state(model, self.clients.network.classes)
+        except FedreproError:  # of layers that no state dict has, such as an LSTM's
+            return {name: tensor_of(value) for name, value in model.tensors.items()}
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: evaluation.Draws) -> list[Number]:

@@ -35,7 +35,7 @@ from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_wor
 from fedrepro.planning.drawing_base import ROUND, final, select_series
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.scenarios_runs_and_jobs import TIMINGS, folders_of, log_path
+from fedrepro.planning.scenarios_runs_and_jobs import MODEL, TIMINGS, folders_of, log_path
 from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start
 
 OUT = Path("runs")
@@ -99,7 +99,7 @@ def run_words(
     The result has a row per method: mean test accuracy over trials with its 95 % interval,
     megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
     paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
-    the `command` that repeats the run. `given` has options by name, or is the path of a YAML file;
+    the `command` that repeats the run, and `networks`: {path of a method's trained models: label}. `given` has options by name, or is the path of a YAML file;
     `show` is called with lines of progress. `folder`, `cores` and `profile` are as in `run`. If an
     option is wrong, FedreproError is raised and nothing is computed.
     """
@@ -151,6 +151,13 @@ def run_words(
             for exhibit in exhibits
             for row in _rows(plan, exhibit)
         ]
+        networks = {
+            os.path.abspath(Path(file).with_name(MODEL)): label
+            for point in (point for exhibit in exhibits for point in exhibit.points)
+            for (label, _), one in point.runs.items()
+            if one.stage == "federate"
+            for file in plan.run_files(one, point.trials[label])
+        }
         leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
         for exhibit, target in zip(exhibits, targets, strict=True):
@@ -161,6 +168,7 @@ def run_words(
         yaml = os.path.abspath(path)
     command += f" --out {shlex.quote(str(folder))}" if folder else ""
     table.attrs |= {"file": picture, "csv": f"{base}.csv", "yaml": yaml, "command": command}
+    table.attrs["networks"] = networks
     return table
 
 

@@ -252,8 +252,9 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
         said = f"--model names {len(words)} networks for {len(models)} files"
         raise FedreproError(f"{said}: name one for all, or one for each")
     examples_for = cache(partial(model_and_data_files.read_examples, files.evaluate))
-    for path, own in zip(models, named, strict=True):
-        made, local = _model(path, files, own)
+    each = ((*one, own) for path, own in zip(models, named, strict=True) for one in _states(path))
+    for name, state, own in each:
+        made, local = _model(name, state, files, own)
         examples = examples_for(local.shape, local.classes)
         network = network_of(made.model, local.shape, local.classes)
         labels = examples.targets.numpy()
@@ -262,7 +263,7 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
         right = np.where(np.isnan(scores).any(1), np.nan, scores.argmax(1) == labels)
         likely = made.gate is None and made.ties is None
         yield {
-            "name": str(path),
+            "name": name,
             "accuracy": found["accuracy"],
             "loss": found["nll"] if likely and np.allclose(scores.sum(1), 1, atol=1e-3) else None,
             "recall": {k: right[labels == k].mean() for k in np.unique(labels).tolist()},
@@ -272,9 +273,23 @@ def evaluations(files: ModelFiles) -> Iterator[dict[str, Any]]:
         }
 
 
-def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
+def _states(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the state in a file with its name, or those of a run's file, by trial and client."""
+    state = model_and_data_files.read_state(path)
+    trials = state["trials"] if isinstance(state, Mapping) and "trials" in state else {"": state}
+    for trial, of_trial in trials.items():
+        name = f"{path}, trial {trial}" if trial else str(path)
+        if isinstance(of_trial, Mapping) and set(of_trial) == {"state_dicts"}:
+            yield from ((f"{name}, client {k}", s) for k, s in enumerate(of_trial["state_dicts"]))
+        else:
+            yield name, of_trial
+
+
+def _model(
+    path: str, state: Any, files: ModelFiles, words: Sequence[str]
+) -> tuple[GlobalModel, LocalModels]:
     """Read a network or ensemble of architectures named `words`; return it, and its networks."""
-    state, names = model_and_data_files.read_state(path), [str(path)]
+    names = [path]
     if isinstance(state, Mapping) and NETWORK in state:
         words = [state[NETWORK]]
     mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
