@@ -238,6 +238,7 @@ def numbers(*means, rounds=()):
 
 CASE_A = "rates, case=a: no rate"
 ROW = {"method": "FA", "metric": "rounds_to_target", "split": "", "mean": "40", "difference": "-9"}
+MISSED = {"mean": "inf", "difference": "inf", "printed": "100"}
 
 
 @pytest.mark.parametrize(
@@ -257,6 +258,7 @@ ROW = {"method": "FA", "metric": "rounds_to_target", "split": "", "mean": "40", 
         # a target that was not reached counts as the rounds that were run
         (numbers(40.0, math.inf, rounds=(41.0, 130.0)), CASE_A, {}, [0.0, 90.0]),
         (numbers(40.0, math.inf), CASE_A, {}, []),
+        (numbers(90.0, math.inf, rounds=(90.0, 500.0)), CASE_A, MISSED, [410.0, 0.0]),
     ],
 )
 def test_each_named_setting_moves_a_number_from_ours_towards_print(frame, set_up, given, wanted):

@@ -184,9 +184,9 @@ def run(folder, dataset, partition, method):
     out = ["--global-model", folder / "g", "--out", folder / "m"]
     assert stage("federate", *words, "--method", method, *out) == 0
     assert stage("train", *words, "--clients", "3-8", "--out", folder / "local") == 0
-    weights = load_state(folder / "g")["trials"]["0"]["tensors"].values()
+    weights = load_state(folder / "g")["trials"]["0"].values()
     local = pq.read_table(folder / "local", partitioning=None).replace_schema_metadata()
-    return [value["value"].numpy().tobytes() for value in weights], local
+    return [value.numpy().tobytes() for value in weights], local
 
 
 @pytest.mark.parametrize(

@@ -158,9 +158,10 @@ def test_a_comparison_says_at_how_many_points_an_interval_is_beyond_zero(metric,
     ends = {"difference": [0.2, -0.2, -0.3, 0.1]}
     ends |= {"low": [0.1, -0.3, -0.4, -0.1], "high": [0.3, -0.1, -0.2, 0.3]}
     assert found_results.paired_verdict(pd.DataFrame(ends), metric, "A", "B").startswith(words)
-    lost = pd.DataFrame({key: [math.nan] for key in ends})
+    lost = pd.DataFrame({key: [math.nan] * 2 for key in ends} | {"difference": [1.0, math.inf]})
+    lost.loc[0] = math.nan
     said = found_results.paired_verdict(lost, metric, "A", "B")
-    assert "without a number at 1, and not separated at 0" in said
+    assert "without a number at 2, and not separated at 0" in said
 
 
 def test_runs_that_two_exhibits_show_are_compared_once():

@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -30,6 +31,8 @@ from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import run_figures_or_methods, snakemake_in_folder
 from fedrepro.stages.run_figures_or_methods import _place, _words
+from fedrepro.stages.user_models.combine import evaluations
+from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -54,6 +57,7 @@ MISTAKES = {
     "run fedavg --optimiser sgd:0.1 --lr 0.5": "--lr 0.5 is not read, since training.lr is 0.1",
     "run fedavg fedavg.lr=0.2 FedAvg.lr=0.1": "'FedAvg.lr' is said in another way too",
     "run fedavg --optimiser sgd:0.2 training.lr=0.1": "'training.lr' is said in another way too",
+    "run fedavg --partition dirichlet:1 partition.alpha=2": "'partition.alpha' is said in another",
     "run fedavg fedavg.lr=0.2 fedavg.lr=0.1": "a parameter is given twice: leave one",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",
@@ -216,6 +220,15 @@ def test_an_own_network_is_trained_from_its_file(tmp_path, monkeypatch):
     added = events.SummaryWriter().__enter__().add_scalar.call_args_list
     assert [call.args[2] for call in added] == [1, 2, 3]
     assert added[-1].args[:2] == ("test accuracy", found["accuracy"].item())
+    (path,), space = found.attrs["networks"], dict[str, Any]()
+    exec(NET, space)
+    space["Net"]().load_state_dict(torch.load(path, weights_only=True)["trials"]["0"])
+    x, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / "data.npz", x=np.float32(x.reshape(-1, 1, 8, 8) / 16), y=y)
+    files = ModelFiles([Path(path)], model, "1,8,8", evaluate=tmp_path / "data.npz")
+    (one,) = evaluations(files)
+    assert one["name"] == f"{path}, trial 0"
+    assert one["accuracy"] == pytest.approx(found["accuracy"].item(), abs=0.1)  # training too
 
 
 BOOM = """from fedrepro.api import method

@@ -123,6 +123,14 @@ def test_where_every_setting_diverged_that_is_a_sentence(choose, line):
     assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
 
 
+def test_a_setting_without_a_curve_has_not_diverged():
+    (measure,) = exhibit(choose=CURVE | {"over": "half"}).measures
+    rows = rows_of(measure, [{1: 0.1, 2: 0.5}], [{1: 0.8, 3: 0.9}])
+    rows[measure.settings[1]] = rows[measure.settings[1]].query("phase == 'final'")
+    with pytest.raises(FedreproError, match="in single rounds, which its metrics lack"):
+        candidates(rows, measure, 1, "here")
+
+
 def test_a_setting_that_stops_before_the_first_rung_of_a_trial_is_out_of_the_race():
     (measure,) = exhibit(choose="race", training={"lr": [0.1, 9.0]}, rounds=200).measures
     whole, stopped = {25: 0.5, 50: 0.6, 100: 0.7}, {20: 0.1}

@@ -17,6 +17,7 @@ from typer import Argument, Option
 
 from fedrepro.cli.printing import say, show
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import SHORT
 from fedrepro.planning.command_line_runs import RunWords
 
@@ -104,7 +105,9 @@ def run(
         percent = 100 * row["accuracy"]
         shown = "failed" if math.isnan(percent) else f"{percent:.2f}{spread}"
         numbers = [str(row["trials"]), *(f"{row[key]:.4g}" for key in ("megabytes", "seconds"))]
-        rows.append((*(str(row[name]) for name in parameters), row["method"], shown, *numbers))
+        cells = (row[name] for name in parameters)
+        leading = ("" if cell != cell else comparable_text(cell) for cell in cells)
+        rows.append((*leading, row["method"], shown, *numbers))
     show((*parameters, *heads), rows)
     if (table["high"] > table["accuracy"]).any():
         say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
@@ -151,7 +154,6 @@ def partitions() -> None:
 
 
 def _list(kind: str) -> None:
-    from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     rows = []
@@ -172,7 +174,6 @@ def methods(
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
     from fedrepro.core import literature_names_and_setting_tokens as literature
-    from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     known, shown = components("method"), list[tuple[str, ...]]()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -234,7 +235,7 @@ def paired_verdict(differences: pd.DataFrame, metric: str, one: str, other: str)
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)
     words = ("better", "worse") if better else ("larger", "smaller")
-    without = int(differences["difference"].isna().sum())
+    without = int((~np.isfinite(differences["difference"])).sum())
     level = len(differences) - more - less - without
     return (
         f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, {words[1]} at "

@@ -205,8 +205,7 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
     """Return a variational network's accuracy with its weights at their means in `belief`."""
     means = {name: value[None] for name, value in belief.items()}
     scores = probabilities(network, means, None, split.examples)
-    right = scores.cpu().numpy().argmax(1) == _asked(network, split, scores).reshape(-1)
-    return float(right.mean())
+    return scored(scores.cpu().numpy(), _asked(network, split, scores).reshape(-1))["accuracy"]
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:

@@ -151,7 +151,8 @@ def recommend(wanted: Situation, folder: Path) -> Recommendation:
     )
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
     if gone:
-        remark += f" Not run in all of these scenarios, so not compared: {', '.join(gone)}."
+        said = "Not run, or failed, in some of these scenarios, so not compared"
+        remark += f" {said}: {', '.join(gone)}."
     return Recommendation(board, names, float(distances.min()), methods, remark.strip())
 
 

@@ -219,11 +219,11 @@ def candidates(
                 due = judged[judged["round"].isin(schedules.rungs(race))]
                 counts = due.groupby("round")["trial"].nunique()
                 judged = due[due["round"] == counts.index[counts == counts.max()].max()]
-            elif setting in diverged:
-                judged = judged[is_final(judged)]
             elif math.isfinite(last):
                 judged = judged[judged["round"].between(last / 2, last) | is_final(judged)]
-            criterion = criterion_of(judged, series, choice, setting, trials, where)
+            criterion = [math.nan] * trials
+            if setting not in diverged:
+                criterion = criterion_of(judged, series, choice, setting, trials, where)
         by_setting[setting] = Candidate(series, criterion)
     return by_setting
 
@@ -254,7 +254,7 @@ def criterion_of(
         value_of = area_of if choice.over == "half" else lambda curve: curve[-1][1]
         values = [value_of(c) for c in curves] if all(curves) else ()
         # it diverged, perhaps before any of these rounds was measured
-        if ends and not (values and all(map(math.isfinite, ends))):
+        if (ends and not values and choice.over != "half") or not all(map(math.isfinite, ends)):
             values = [math.nan] * len(ends)
     if not values:
         when = "" if choice.over == "end" else " in single rounds"
@@ -281,8 +281,11 @@ def _shared_rounds(
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
         ran = asked[~is_final(asked)].groupby("trial")["round"].max()
         reached = frame[frame["metric"] == "rounds_to_target"].set_index("trial")["value"]
+        finite = asked["value"].notna().all()
+        if ran.empty and finite:
+            continue  # it failed, or lacks what it is selected by
         early = ran[ran < setting.method.component.fn(**setting.method.values).rounds].index
-        if len(ran) and asked["value"].notna().all() and np.isfinite(reached.reindex(early)).all():
+        if finite and np.isfinite(reached.reindex(early)).all():
             last.append(float(ran.min()))
         else:
             diverged.add(setting)
@@ -373,8 +376,9 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
     """Return for each scenario {(split, setting as text): final accuracies, (T,) over T trials}."""
-    rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
-    rows = rows[rows["client"].isna()]
+    asked = metrics["metric"].isin(("accuracy", "failed"))  # so that each trial is there
+    rows = metrics[(metrics["phase"] == "final") & asked & metrics["client"].isna()]
+    rows = rows.fillna({"split": ""})
     place = [name for name in rows.columns if name.startswith(PLACE)]
     scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
     index: list[Any] = [scenarios, "trial"]

@@ -82,8 +82,9 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     epochs = value_of(trained, "epochs", epochs, "training")
     methods = _method_entries(replace(words, epochs=epochs))  # what is said of them goes before
     called = {simple(word): entry for word, entry in methods.items()}
-    named = {(kind, key) for kind, word in kinds.items() for key in entry_of(kind, word)}
-    given = {(kind, key) for kind, key in named if key in (*usual, "clients")}
+    given = {(kind, key) for kind, word in kinds.items() for key in entry_of(kind, word)}
+    for kind, word in kinds.items():  # a short name's own values may be changed
+        given -= {(kind, key) for key in entry_of(kind, re.split("[+:]", word)[0])}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
         if (place := (PLACES.get(who, simple(who)), key)) in given:

@@ -136,7 +136,8 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
         for measure in (measure for point in points for measure in point.measures):
             first = by_label.get(measure.label, measure)
             show = tuple(dict.fromkeys((*first.show, *measure.show)))
-            by_label[measure.label] = replace(first, show=show)
+            kept = first if {*measure.show} <= {*first.show} else measure
+            by_label[measure.label] = replace(kept, show=show)
         measures, values = tuple(by_label.values()), [point.values for point in points]
         if clash := [key for measure in measures for key in measure.show if key in values[0]]:
             said = f"it shows '{clash[0]}', and sweeps a parameter of that name"

@@ -89,6 +89,8 @@ class Plan:
             board = name.partition("-")[0]
             of_points = (measure for point in made.points for measure in point.measures)
             compared = [*of_points] if board in file.boards else []
+            if compared and made.pairs:
+                raise FedreproError(f"{key}: on a leaderboard all methods have the same trials")
             for rule in (m.rule for m in compared if m.rule):
                 if (rule.metric, rule.split) != ("accuracy", "client_validation"):
                     said = f"{file.paper}/{board} selects settings by accuracy on client_validation"

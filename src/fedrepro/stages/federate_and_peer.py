@@ -291,7 +291,7 @@ class NodeEvaluator(Evaluator):
             if name == TEST:
                 continue
             scores = answers_of(held[FIRST], split)
-            right = [class_scores.argmax(1) == asked for class_scores, asked in scores]
+            right = [np.where(np.isnan(s).any(1), np.nan, s.argmax(1) == y) for s, y in scores]
             each = [float(hits.mean()) for hits in right]
             values += [Number("accuracy", v, name, client=at) for at, v in enumerate(each)]
             values.append(Number("accuracy", float(np.mean(right)), name))

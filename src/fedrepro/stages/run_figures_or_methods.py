@@ -98,9 +98,10 @@ def run_words(
 
     The result has a row per method: mean test accuracy over trials with its 95 % interval,
     megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
-    paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
-    the `command` that repeats the run, and `networks`: {path of a method's trained models: label}. `given` has options by name, or is the path of a YAML file;
-    `show` is called with lines of progress. `folder`, `cores` and `profile` are as in `run`. If an
+    paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), the
+    `command` that repeats the run, and `networks`, {path of trained models: method's label}.
+    `given` has options by name, or is the path of a YAML file; `show` is called with lines of
+    progress. `folder`, `cores` and `profile` are as in `run`. If an
     option is wrong, FedreproError is raised and nothing is computed.
     """
     out, words = Path(folder or OUT), _words(given) if isinstance(given, Mapping) else None
@@ -111,7 +112,6 @@ def run_words(
         own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
         out = source.parents[2] if own and (source.parents[2] / WORKFLOW).is_file() else out
     there, profile = (out / WORKFLOW).is_file(), _located(profile)
-    component_files.set_files(map(os.path.abspath, component_files.configured_files()))
     if there:
         with inside_folder(out):
             components("method")  # as in `run`

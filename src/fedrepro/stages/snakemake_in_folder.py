@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedrepro.core import command_under_lock, source_digests
+from fedrepro.core import user_component_files as component_files
 from fedrepro.core.checksummed_files import temporary_folder, write_text
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
@@ -80,6 +81,7 @@ def inside_folder(folder: str | Path) -> Iterator[None]:
         raise FedreproError(f"{os.path.abspath(folder)} has no workflow: {fix}")
     if mirror := os.environ.get("FEDREPRO_MIRROR"):  # from here, not from the folder
         os.environ["FEDREPRO_MIRROR"] = os.path.abspath(mirror)
+    component_files.set_files(map(os.path.abspath, component_files.configured_files()))
     with contextlib.chdir(folder):
         yield
 

@@ -115,8 +115,9 @@ class Panel(checks.Strict):
         for curve in axes.get_lines() if of_rounds and log_x else ():
             curve.set_markevery(1 / (MARKERS + 1))  # as far apart on each line
         dotted: set[float] = set()
-        split = self.split if self.dots == self.metric else ""
-        by_line = self.rows(numbers, self.dots, split) if self.dots else {}
+        by_line = {}
+        if self.dots:
+            by_line = self.rows(numbers, self.dots, self.split) or self.rows(numbers, self.dots)
         for key in filter(by_line.__contains__, lines):
             trials = by_line[key].set_index("x")["by_trial"].astype(str)
             each = trials.str.split().explode().astype(float)
@@ -134,7 +135,7 @@ class Panel(checks.Strict):
                 for value in rows["mean"].unique() if key in lines else ():
                     axes.axvline(value, color=look[key].colour, linestyle=style, **thin)
         if self.bound == "x":
-            axes.set_xlim(axes.get_xlim())
+            axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
             axes.axline((1, 1), (2, 2), color=layout.SOFT, linestyle=":", **thin)
         elif self.bound is not None:
             axes.axhline(self.bound, color=layout.SOFT, linestyle=":", **thin)

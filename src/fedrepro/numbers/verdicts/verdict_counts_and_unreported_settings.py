@@ -236,13 +236,12 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> tuple[floa
     place = {"method": row["method"]} | printed.cell_of(cell, f"set_up '{named}'")
     for key, text in place.items():
         numbers = numbers.loc[[printed.fits(value, text) for value in numbers[key]]]
-    values = select_series(numbers, row["metric"], row["split"])["mean"].to_numpy(float)
+    found = select_series(numbers, row["metric"], row["split"])["mean"].to_numpy(float)
     run = select_series(numbers, "rounds", "")["mean"].to_numpy(float)
-    if len(run) == len(values):
-        values = np.where(np.isinf(values), run, values)
+    values = np.where(np.isinf(found), run, found) if len(run) == len(found) else found
     if len(values) < 2 or not np.isfinite(values).all():
         return 0.0, []
-    ours = values[np.isclose(values, float(row["mean"]), rtol=1e-9, atol=0)]
+    ours = values[np.isclose(found, float(row["mean"]), rtol=1e-9, atol=0)]
     here = ours[0] if len(ours) else values[0]
     away = float(row["difference"])
     gap = here - float(row["printed"]) if np.isinf(away) else away
