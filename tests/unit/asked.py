@@ -1,8 +1,4 @@
-"""What torch asks of MKL while something is computed.
-
-MKL says itself which products it is asked for. Of its vector functions it does not, so torch's
-operators that go by them are looked for instead.
-"""
+"""Products that torch asks MKL for, and torch's operators that go by MKL's vector functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Digests of arrays, to compare byte for byte with those in golden_bytes.json.
-
-What is kept of components stands in tests/unit, and of those of one paper in its tests.
-"""
+"""Digests of arrays, to compare byte for byte with those in golden_bytes.json."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Plain PyTorch training of one client, written without the project's layers: what the engine
-must equal. Networks are described again here, from tensors and torch.nn.functional alone."""
+"""Train one client by torch.nn.functional alone, as the engine must."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What holds for every method, whichever there are; `fedrepro check-method` finds broken promises.
-
-That it learns is not asked of every method: learns.yaml lists those of which it is.
-"""
+"""What holds for every method; learns.yaml lists those that have to learn, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A flipped bit, a cut or a swapped file is refused with a sentence, whatever kind of file it is.
 
-Each file of a small run is read as the code that needs it reads it. Afterwards bits of it are
-flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind.
+Files of a small run are flipped in bits, cut, emptied, blanked, and swapped with others of a kind.
 """
 
 from __future__ import annotations

@@ -166,8 +166,7 @@ def test_a_swept_zero_can_be_drawn():
 
 
 def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(numbers):
-    """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them. To draw them
-    loads neither pyplot nor torch."""
+    """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them."""
     exhibit = plan().exhibit(KEY)
     images = exhibit.settings.drawing.files(exhibit, {}, numbers)
     assert ET.fromstring(images[".svg"]).tag.endswith("svg")

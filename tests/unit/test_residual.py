@@ -83,8 +83,7 @@ def worked_by(name, given, rule, **changes):
 
 
 def is_client(given, name, made, tensors):
-    """Whether what was made is the first client: its tensors, or of units in another order its
-    predictions."""
+    """Whether the first client was made: its tensors, or its predictions with units reordered."""
     if "match" in name or name in ("c2m3", "ot_fusion"):
         x = torch.from_numpy(given.inputs[:20])
         return torch.allclose(scores(made.tensors, x), scores(tensors, x), atol=1e-4)

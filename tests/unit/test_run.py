@@ -225,8 +225,7 @@ def test_an_own_network_is_trained_from_its_file(tmp_path, monkeypatch):
     space["Net"]().load_state_dict(torch.load(path, weights_only=True)["trials"]["0"])
     x, y = load_digits(return_X_y=True)
     np.savez(tmp_path / "data.npz", x=np.float32(x.reshape(-1, 1, 8, 8) / 16), y=y)
-    files = ModelFiles([Path(path)], model, "1,8,8", evaluate=tmp_path / "data.npz")
-    (one,) = evaluations(files)
+    (one,) = evaluations(ModelFiles([Path(path)], model, "1,8,8", evaluate=tmp_path / "data.npz"))
     assert one["name"] == f"{path}, trial 0"
     assert one["accuracy"] == pytest.approx(found["accuracy"].item(), abs=0.1)  # training too
 

@@ -1,5 +1,4 @@
-"""fedrepro submit and verify: an honest entry holds, each alteration is found out, and the
-leaderboard tells entries apart."""
+"""fedrepro submit and verify: an honest entry holds, and each alteration is found out."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ def test_every_rule_reads_a_directed_metric_and_says_what_choosing_discloses():
 
 
 def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
-    """What the second setting reaches after the first has ended does not count, nor does what
-    either was before half of those rounds; one that diverged shortens nothing, and is lost."""
+    """A setting that diverged shortens nothing, and is lost."""
     entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0, 99.0]}}
     (measure,) = exhibit(choose=CURVE | {"over": "half"}, **entry).measures
     lines = (

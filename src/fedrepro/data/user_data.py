@@ -150,8 +150,7 @@ def _examples(path: Path, x: np.ndarray, labels: np.ndarray) -> OwnExamples:
     whole = all(name.lstrip("-").isdecimal() for name in names)  # 10 after 9, and not after 1
     classes = sorted(set(names), key=int if whole else None)
     place = {name: number for number, name in enumerate(classes)}
-    y = np.array([place[name] for name in names], np.int64)[y]
-    return OwnExamples(x, y, tuple(classes))
+    return OwnExamples(x, np.array([place[name] for name in names], np.int64)[y], tuple(classes))
 
 
 def _class_name(path: Path, text: str) -> str:

@@ -181,8 +181,7 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
     The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all A_i, or all G_i, are equal.
     `inputs`: A (J, D, D); `errors`: G (J, K, K); `share`: p (J,); `pull`: sum_i p_i A_i W_i G_i.
     """
-    left = _solved(mean_of(inputs, share), pull)
-    return np.asarray(_solved(mean_of(errors, share), left.T).T)
+    return np.asarray(_solved(mean_of(errors, share), _solved(mean_of(inputs, share), pull).T).T)
 
 
 def plain_descent(

@@ -61,8 +61,7 @@ class Chunk:
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
     """Return the client's data-set row numbers in the random order of epoch `epoch`: int64 (n,)."""
-    stream = task.rng.at(epoch=epoch).stream("minibatches")
-    return task.rows[stream.permutation(len(task.rows))]
+    return task.rows[task.rng.at(epoch=epoch).stream("minibatches").permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:

@@ -52,8 +52,7 @@ def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch
     import torch
 
     picked = np.asarray(images.x[split][rows], np.float32) / np.float32(images.scale)
-    shaped = picked.reshape(len(rows), *channels_rows_columns(images))
-    return torch.from_numpy(shaped).to(device)
+    return torch.from_numpy(picked.reshape(len(rows), *channels_rows_columns(images))).to(device)
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:

@@ -346,8 +346,7 @@ class RoundsTo(Form):
                 series = claimed.by_trial([goals[0].trials, *by_round.values()])
                 behind = series[:, [0]] - self.within - series[:, 1:]
                 reached = partial(first_closed, list(by_round), behind)
-                at = claimed.cell_key_text(exhibit, cell.place)
-                yield Statement(at, len(behind), reached)
+                yield Statement(claimed.cell_key_text(exhibit, cell.place), len(behind), reached)
 
 
 FORMS: dict[str, type[Form]] = {"value": Value, "difference": Value, "ratio": Ratio}
