@@ -191,7 +191,7 @@ def test_a_check_has_its_verdict(given, numbers, wanted):
 
 def test_the_point_furthest_out_decides_and_a_goal_that_is_lost_again_was_not_surely_reached():
     found = judged(check(**VALUE, above=0.65), THREE)
-    assert (found.deciding.statement.at, found.points) == ("x, J = 10", 3)
+    assert (found.deciding.statement.at, len(found.statements)) == ("x, J = 10", 3)
     single = dict.fromkeys(range(10, 101, 10), 0.2) | {20: 0.9, None: 0.2}
     (found,) = intervals(check(**ROUNDS, above=5), by("round", A=single, B={None: 0.9}))
     assert (found.value, found.low, found.high) == (20, 20, math.inf)
@@ -233,8 +233,8 @@ def test_one_point_of_many_that_decides_has_to_be_surer(points, bound, below, ti
 @pytest.mark.parametrize(
     ("difference", "needed"),
     [
-        (0.02, 8),  # sd sqrt(2)/100: t of 7 degrees of freedom is 2.36
-        (0.004, 4 * 13),  # (1.96 sqrt(2) / 0.4)² is 48, and t is a little wider
+        (0.02, 8),  # sd sqrt(2)/100: t of 7 degrees of freedom at 98.75 % is 3.33
+        (0.004, 4 * 21),  # (2.5 sqrt(2) / 0.4)² is 78, and t is a little wider
         (0.03, None),  # it is decided
         (0.0001, None),  # too many to name
     ],

@@ -105,8 +105,7 @@ def run(
         percent = 100 * row["accuracy"]
         shown = "failed" if math.isnan(percent) else f"{percent:.2f}{spread}"
         numbers = [str(row["trials"]), *(f"{row[key]:.4g}" for key in ("megabytes", "seconds"))]
-        cells = (row[name] for name in parameters)
-        leading = ("" if cell != cell else comparable_text(cell) for cell in cells)
+        leading = ("" if row[k] != row[k] else comparable_text(row[k]) for k in parameters)
         rows.append((*leading, row["method"], shown, *numbers))
     show((*parameters, *heads), rows)
     if (table["high"] > table["accuracy"]).any():

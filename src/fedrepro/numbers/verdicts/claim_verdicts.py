@@ -149,15 +149,15 @@ class Judged:
     """A check of a claim with its verdict.
 
     missing: what figures or tables lack, in words. deciding: the number whose interval decides, if
-    any. points: how many numbers were judged. levels: confidences to confirm and to refute.
+    any. statements: the numbers judged. again: confidences of a second look to confirm and refute.
     """
 
     check: Check
     verdict: str
     missing: Sequence[str] = ()
     deciding: Finding | None = None
-    points: int = 0
-    levels: tuple[float, float] = (CONFIDENCE, CONFIDENCE)
+    statements: Sequence[Statement] = ()
+    again: tuple[float, float] = (CONFIDENCE, CONFIDENCE)
 
     @property
     def trials_needed(self) -> int | None:
@@ -167,16 +167,17 @@ class Judged:
         """
         if self.deciding is None or self.verdict != "undecided":
             return None
-        statement = self.deciding.statement
 
         def decides(times: int) -> bool:
-            more = contrasts("", *(part.repeated(times) for part in statement.parts))
-            return _point(self.check, more, *self.levels).verdict != "undecided"
+            parts = ((part.repeated(times) for part in one.parts) for one in self.statements)
+            more = (_point(self.check, contrasts("", *each), *self.again) for each in parts)
+            return whole_verdict([one.verdict for one in more], self.check.points) != "undecided"
 
-        enough = next(filter(decides, TIMES), None) if statement.parts else None
-        if enough is None:
+        known = all(one.parts for one in self.statements)
+        if not known or (enough := next(filter(decides, TIMES), None)) is None:
             return None
-        return statement.trials * next(filter(decides, range(enough // 2 + 1, enough + 1)))
+        least = next(filter(decides, range(enough // 2 + 1, enough + 1)))
+        return self.deciding.statement.trials * least
 
 
 def judge_all(
@@ -241,8 +242,8 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     """Judge a check by its numbers; `ways` is how many of any check could each refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
-    share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
-    error = share * (1 - CONFIDENCE)
+    again = AGAIN * (1 - CONFIDENCE)
+    error = 1 - CONFIDENCE if set(rules.raised).isdisjoint(check.named) else again
     kept, broken = 1 - error / keeping, 1 - error / ways
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = whole_verdict([point.verdict for point in points], check.points)
@@ -254,7 +255,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     # of the points that decide it, the one furthest out of bounds, or, for `some`, furthest in
     alike = [point for point in points if point.verdict == whole] or points
     deciding = (max if check.points == "some" else min)(alike, key=margin)
-    return Judged(check, whole, [], deciding, len(points), (kept, broken))
+    return Judged(check, whole, [], deciding, statements, (1 - again / keeping, 1 - again / ways))
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
@@ -375,7 +376,7 @@ def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
         "check": check.sentence,
         "check_verdict": judged.verdict,
         "bound": check.bound,
-        "points": judged.points or None,
+        "points": len(judged.statements) or None,
         "missing": "; ".join(missing),
         "trials_needed": judged.trials_needed,
     }
