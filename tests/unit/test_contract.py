@@ -140,6 +140,8 @@ RESULT = "GlobalModel(clients.model, tensors)"
          "do not add up to 1"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 9)))"),
          "its networks cannot predict|weights are"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, clients.tensors, weights=np.random."
+                 "dirichlet([1] * len(clients.tensors['bias0']), 10).T)"), r"another \['weights'"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, diagnostics={'luck': 1.0})"),
          "which its decorator does not declare"),
         (changed(changed(MEDIAN, 'label="', "needs={'client_answers'}, sends='x', label=\""),

@@ -14,9 +14,10 @@ from test_side_by_side import shortened
 from torch import nn
 
 import fedrepro
-from fedrepro.api import LocalModels
+from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
+from fedrepro.methods._merging import of_one_form
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.user_torch_modules import module
 from fedrepro.numbers.model_evaluation import class_scores
@@ -303,6 +304,13 @@ def test_ensembles_take_perceptrons_of_different_widths(method):
     assert ensemble.trained() == sum(p.numel() for one in made for p in one.parameters())
     if method == "uniform_ensemble":
         assert torch.allclose(scores(ensemble), sum(map(plain, made)) / 3, atol=1e-6)
+
+
+def test_most_clients_may_have_no_examples():
+    """Networks of the most common widths count equally if none of them has an example."""
+    info = ClientInfo(components("training")["sgd"].spec(), example_counts=np.array([0, 0, 9]))
+    models, info = of_one_form(local_of(perceptrons((4, 7), (4, 7), (6, 5))), info)
+    assert (models.clients, *info.example_counts) == (2, 1, 1)
 
 
 def test_pfnm_matches_the_units_that_there_are():

@@ -119,7 +119,9 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
     else:
         return clients, info
     counts = info.example_counts
-    some = replace(info, example_counts=None if counts is None else counts[members])
+    if counts is not None:  # equal shares, if these clients have no examples
+        counts = counts[members] + (not counts[members].any())
+    some = replace(info, example_counts=counts)
     tensors = {name: value[members] for name, value in own.items()}
     return replace(clients, model=spec, tensors=tensors, widths=None), some
 

@@ -182,12 +182,13 @@ def solved(
         applied, start = merging.applied_of(a, g, share), merging.mean_of(weights, share)
         pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
         first = np.asarray(pull) - applied(start)
+        if np.linalg.norm(first) <= merging.EXHAUSTED * np.linalg.norm(pull):
+            return start  # clients agree up to rounding
         if solver == "published":
             solution = merging.fisher_descent(
                 lambda w: applied(w) - pull, start, steps, RATE, within=True
             )
-            length = np.linalg.norm(first)
-            left = np.linalg.norm(applied(solution) - pull) / length if length else 0.0
+            left = float(np.linalg.norm(applied(solution) - pull) / np.linalg.norm(first))
         else:
             solution, left = merging.conjugate_gradients(applied, start, first, steps, TOLERANCE)
         worst = max(worst, float(left))
@@ -265,7 +266,7 @@ def _descended(
             applied, merging.expectation_mean(a, b, pull, share), pull, steps
         )
         length = np.linalg.norm(applied(merging.mean_of(weights, share)) - pull)
-        if length:
+        if length > merging.EXHAUSTED * np.linalg.norm(pull):
             worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
         return solution
 

@@ -139,7 +139,10 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
             raise FedreproError(f"{said}: {fix}, or take a method that averages or ensembles")
         kernel = None if linear else (part.in_channels, *part.kernel_size)
         places = out.numel() // TRIED // out.shape[-1 if linear else 1]
-        found[weight] = LayerMatrix(weight, bias, kernel, linear, places)
+        layer = LayerMatrix(weight, bias, kernel, linear, places)
+        if found.setdefault(weight, layer).bias != bias:
+            said = f"layers that share the weight '{weight}' have biases of their own"
+            raise FedreproError(f"{said}: take a method that averages or ensembles")
 
     with torch.no_grad(), ExitStack() as hooks:
         for weight, bias, part in parts_with_matrices(network):

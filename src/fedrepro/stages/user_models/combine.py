@@ -123,7 +123,7 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
     The latter has `state_dicts` and `weights`, (networks, classes); maybe `gate`, tensors of a
-    network that weighs the others for each example; `vote` if networks vote.
+    network that weighs the others for each example; `vote`, the seed of ties, if networks vote.
     """
     import torch
 
@@ -135,7 +135,7 @@ def as_state(made: GlobalModel, classes: int) -> Any:
     state = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
     if made.gate:
         state["gate"] = {name: torch.from_numpy(value) for name, value in made.gate.items()}
-    return state | ({"vote": True} if made.ties else {})
+    return state | ({"vote": made.ties.seed} if made.ties else {})
 
 
 def run_all(
@@ -300,7 +300,7 @@ def _model(
     made = GlobalModel(local.model, local.tensors, widths=local.widths)
     if mixture:
         gate = {k: np.asarray(value, np.float32) for k, value in state.get("gate", {}).items()}
-        ties = RngKey(0, 0) if state.get("vote") else None
+        ties = RngKey(int(state["vote"])) if "vote" in state else None
         weights = np.asarray(state["weights"], np.float64)
         made = replace(made, weights=weights, ties=ties, gate=gate or None)
     return made, local

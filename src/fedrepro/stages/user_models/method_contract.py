@@ -27,7 +27,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.client_assignment_and_skew import Assignment, TrainingLabels
 from fedrepro.data.prepared import Arrays
-from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.model_evaluation import class_scores
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.trial_data import declared_part
 from fedrepro.stages.user_models.combine import each
@@ -140,7 +141,7 @@ def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     """Return a model's class probabilities for the training examples, (N, K); require finite."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
-        scores = probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
+        scores = class_scores(network, model, problem.clients.data.examples, None)
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         said = f"its networks cannot predict, with tensors of shapes {forms}"
@@ -181,8 +182,12 @@ def combines(item: Component, problem: SmallProblem) -> None:
             _require(actual == shape, f"its weights are {actual}, not {shape}")
             _require(np.allclose(weights.sum(0), 1), "the weights of a class do not add up to 1")
         _require_known(item, "its diagnostics", model.diagnostics)
-        pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
-        differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
+        once, twice = (
+            [*made.tensors.items(), *(made.gate or {}).items(), ("weights", np.array(made.weights))]
+            for made in (model, repeated)
+        )
+        pairs = zip(once, twice, strict=True)
+        differing = [name for (name, a), (_, b) in pairs if not np.array_equal(a, b)]
         said = f"a second call makes another {differing[:1]}: draw from rng.stream"
         _require(not differing, said)
 

@@ -15,7 +15,7 @@ import torch
 from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.checksummed_files import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.method_kinds import MIXED, MODULE
+from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.user_data import WHOLE, csv_lines, read_csv_examples, read_npz
@@ -292,7 +292,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         known["clients"] = Clients(read.model, network, settings, client_data, own=tensors)
     said = f"read as {models.model.token} on examples of shape {'×'.join(map(str, models.shape))}"
     about = f"{said} with {models.classes} classes, {models.clients} clients"
-    if not models.model.component.meta.get(MODULE):
-        about += f", layers in the order {', '.join(models.layers or ())}, ReLU between them"
+    if models.layers:
+        about += f", layers in the order {', '.join(models.layers)}, ReLU between them"
     notes = (about, EQUAL) if counts is None else (about,)
     return ModelContext.of(models, **known), measured, notes
