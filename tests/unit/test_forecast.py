@@ -26,10 +26,6 @@ def of(target, files=None, config=None):
     return forecast(asked, key)
 
 
-def record(place, **about):
-    write_json(f"reports/record/{place}.json", about)
-
-
 @pytest.mark.parametrize(
     ("target", "found"),
     [
@@ -110,7 +106,8 @@ FASHION = "paper/arena/1-fashion-mnist-skewed"
     ],
 )
 def test_a_recorded_run_counts_by_multiplications(recorded, stage, key, times):
-    record(recorded, run={"seconds": {stage: 60.0}} if stage else {"machine": {}})
+    about = {"run": {"seconds": {stage: 60.0}} if stage else {"machine": {}}}
+    write_json(f"reports/record/{recorded}.json", about)
     assert of(f"reports/{key}.svg").hours * 3600 == pytest.approx(60 * times)
 
 
@@ -118,7 +115,8 @@ def test_the_command_says_all_of_it(capsys):
     assert main(["plan", f"reports/tiny/{KEY}.svg"]) == 0
     said = capsys.readouterr().out
     assert all(words in said for words in ("hours of one core", "no measurement yet", "not known"))
-    record(f"tiny/{KEY}", run={"seconds": {"federate": 36_000.0}})
+    about = {"run": {"seconds": {"federate": 36_000.0}}}
+    write_json(f"reports/record/tiny/{KEY}.json", about)
     assert main(["plan", f"reports/tiny/{KEY}.svg"]) == 0
     assert "at least 10.00 hours of one core" in capsys.readouterr().out
 

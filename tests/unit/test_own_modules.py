@@ -307,7 +307,6 @@ def test_ensembles_take_perceptrons_of_different_widths(method):
 
 
 def test_most_clients_may_have_no_examples():
-    """Networks of the most common widths count equally if none of them has an example."""
     info = ClientInfo(components("training")["sgd"].spec(), example_counts=np.array([0, 0, 9]))
     models, info = of_one_form(local_of(perceptrons((4, 7), (4, 7), (6, 5))), info)
     assert (models.clients, *info.example_counts) == (2, 1, 1)

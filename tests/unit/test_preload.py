@@ -72,7 +72,7 @@ def far(begun, tmp_path_factory):
             (folder / f"{name}.py").write_text("raise SystemExit('not the library')\n")
         known = below(os.getpid())
         with contextlib.chdir(folder):
-            lifeline = preload_server.start_server(preload_server.FEW)
+            lifeline = preload_server.start_server()
         (pid,) = set(below(os.getpid())) - set(known)
         begun[:] = pid, lifeline
     return begun
@@ -181,13 +181,10 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     assert near.stderr.read() == "fedrepro: stopped\n"
 
 
-@pytest.mark.parametrize(
-    ("variable", "jobs"), [("0", preload_server.FEW), ("1", preload_server.FEW - 1)]
-)
-def test_a_few_jobs_start_by_themselves_and_all_do_where_it_is_off(monkeypatch, variable, jobs):
-    monkeypatch.setenv("FEDREPRO_PRELOAD", variable)
+def test_jobs_start_by_themselves_where_it_is_off(monkeypatch):
+    monkeypatch.setenv("FEDREPRO_PRELOAD", "0")
     monkeypatch.setenv(preload_client.SOCKET, "left over")
-    assert preload_server.start_server(jobs) is None
+    assert preload_server.start_server() is None
     assert preload_client.SOCKET not in os.environ
 
 

@@ -478,8 +478,7 @@ def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(
         made.load_state_dict(state, strict=True)
     assert main(["evaluate", "all.pt", "--data", "data.npz", *shared]) == 0
     numbers = sum(p.numel() for made in modules for p in made.parameters())
-    said = capsys.readouterr().out
-    assert f"{numbers:,} in 3" in said
+    assert f"{numbers:,} in 3" in (said := capsys.readouterr().out)
     assert "layers in the order" not in said
     local = LocalModels.from_state_dicts(
         [made.state_dict() for made in modules], model=names.split(","), shape=(1, 8, 8),

@@ -31,7 +31,7 @@ gc.set_threshold(100_000)
 hooks.add_scripts_to_path()
 # jobs are planned on one core; meanwhile the server loads on another
 lifeline = (
-    preload_server.start_server(preload_server.FEW)
+    preload_server.start_server()
     if workflow.is_main_process
     and workflow.resource_settings.cores
     and not workflow.output_settings.dryrun
@@ -64,8 +64,7 @@ onstart:
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
-    jobs = hooks.waiting_jobs(workflow) if workflow.local_exec else 0
-    if lifeline and jobs < preload_server.FEW:
+    if lifeline and not workflow.local_exec:
         os.close(lifeline)
         del os.environ[preload_server.SOCKET]
     if workflow.is_main_process and workflow.local_exec:

@@ -42,7 +42,6 @@ MODULES = (
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )
 HARMLESS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of forks
-FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request
 PR_SET_PDEATHSIG = 1  # a process ends with its parent
 COLLAPSE = 25  # MADV_COLLAPSE
@@ -54,13 +53,13 @@ from fedrepro.cli.preload_server import main
 main(*map(int, sys.argv[1:]))"""
 
 
-def start_server(jobs: int) -> int | None:
-    """Start a process that has libraries loaded and forks for each of `jobs` jobs of a workflow.
+def start_server() -> int | None:
+    """Start a process that loads libraries and forks for each job of a workflow.
 
-    Returns a pipe's descriptor: closing it ends the process. None if none is started (few jobs, …).
+    Returns a pipe's descriptor: closing it ends the process. None where none can be started.
     """
     os.environ.pop(SOCKET, None)
-    if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
+    if sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
         return None
     reading, writing = os.pipe()
     os.environ[SOCKET] = f"fedrepro-{secrets.token_hex(16)}"

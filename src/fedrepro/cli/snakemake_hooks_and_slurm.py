@@ -96,14 +96,6 @@ def repeat_errors(logs: str | list[str]) -> None:
 # Where a part has another name nothing happens, and the workflow runs all the same, slower.
 
 
-def waiting_jobs(workflow: Any) -> int:
-    """Return how many jobs a Snakemake workflow will run; 0 for versions that do not say."""
-    try:
-        return sum(1 for _ in workflow.dag.needrun_jobs())
-    except (AttributeError, TypeError):
-        return 0
-
-
 def lift_limit(workflow: Any) -> None:
     """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second."""
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):

@@ -230,10 +230,9 @@ def _best(
         reached = [numbers_on(held, done)["accuracy"] for _, done in results]
         best = int(np.argmax(np.nan_to_num(reached, nan=-1.0)))
     chosen, done = results[best]
-    found = numbers_on(examples, done)
+    found = {"passes": 0.0, **numbers_on(examples, done)}
     found["seconds"] = sum(done.seconds for _, done in results)
     row: dict[str, Any] = {name: found.get(name) for name in NUMBERS}
-    row["passes"] = found.get("passes", 0.0)
     row |= {"setting": chosen.token, "settings_tried": len(settings)}
     return row, done.made
 
@@ -289,12 +288,11 @@ def _model(
     path: str, state: Any, files: ModelFiles, words: Sequence[str]
 ) -> tuple[GlobalModel, LocalModels]:
     """Read a network or ensemble of architectures named `words`; return it, and its networks."""
-    names = [path]
+    several, names = [state], [path]
     if isinstance(state, Mapping) and NETWORK in state:
         words = [state[NETWORK]]
-    mixture = isinstance(state, Mapping) and set(state) >= MIXTURE
-    several = list(state["state_dicts"]) if mixture else [state]
-    if mixture:
+    if mixture := isinstance(state, Mapping) and set(state) >= MIXTURE:
+        several = list(state["state_dicts"])
         names = [f"{path}, network {place}" for place in range(len(several))]
     local = files.read(several, names, words)
     made = GlobalModel(local.model, local.tensors, widths=local.widths)
