@@ -58,6 +58,7 @@ MISTAKES = {
     "run fedavg fedavg.lr=0.2 FedAvg.lr=0.1": "'FedAvg.lr' is said in another way too",
     "run fedavg --optimiser sgd:0.2 training.lr=0.1": "'training.lr' is said in another way too",
     "run fedavg --partition dirichlet:1 partition.alpha=2": "'partition.alpha' is said in another",
+    "run fedavg --partition two-labels+each~3 partition.each=4": "is said in another way too",
     "run fedavg fedavg.lr=0.2 fedavg.lr=0.1": "a parameter is given twice: leave one",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",

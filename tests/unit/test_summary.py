@@ -26,6 +26,7 @@ from fedrepro.numbers.tables_and_selection import (
     candidates,
     criterion_of,
     csv_text,
+    of_settings,
     read_csv,
     read_metrics,
     select_setting,
@@ -120,6 +121,21 @@ def test_where_every_setting_diverged_that_is_a_sentence(choose, line):
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")
     assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
+
+
+def test_a_setting_that_failed_in_a_trial_shortens_nothing_and_a_trial_without_number_stays():
+    entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0]}}
+    (measure,) = exhibit(choose=CURVE | {"over": "half"}, **entry).measures
+    line, early = {1: 0.0, 4: 0.6, 9: 0.8}, {1: 0.9}
+    rows = rows_of(measure, [line] * 2, [line] * 2, [early] * 2)
+    last = rows[measure.settings[2]]
+    ends = last.query("phase == 'final' and metric == 'accuracy'").assign(split="test")
+    failed = ends.query("trial == 0").assign(metric="failed", split="")
+    rows[measure.settings[2]] = pd.concat([failed, *(x.query("trial == 1") for x in (ends, last))])
+    found = candidates(rows, measure, 2, "here")
+    assert found[measure.settings[0]].criterion == [0.8, 0.8]
+    ends = ends.assign(value=[0.5, math.nan])
+    assert [len(values) for values in of_settings(ends)[0].values()] == [2]
 
 
 def test_a_setting_without_a_curve_has_not_diverged():

@@ -282,7 +282,7 @@ def _shared_rounds(
         ran = asked[~is_final(asked)].groupby("trial")["round"].max()
         reached = frame[frame["metric"] == "rounds_to_target"].set_index("trial")["value"]
         finite = asked["value"].notna().all()
-        if ran.empty and finite:
+        if stats.FAILED in frame["metric"].values or (ran.empty and finite):
             continue  # it failed, or lacks what it is selected by
         early = ran[ran < setting.method.component.fn(**setting.method.values).rounds].index
         if finite and np.isfinite(reached.reindex(early)).all():
@@ -381,8 +381,8 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
     rows = rows.fillna({"split": ""})
     place = [name for name in rows.columns if name.startswith(PLACE)]
     scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
-    index: list[Any] = [scenarios, "trial"]
-    table = rows.pivot_table(values="value", index=index, columns=["split", "setting"])
+    by: list[Any] = [scenarios, "trial", "split", "setting"]
+    table = rows.groupby(by)["value"].mean().unstack(["split", "setting"])
     tables = (there for _, there in table.groupby(level=0))
     return [dict(zip(there.columns, there.to_numpy().T, strict=True)) for there in tables]
 

@@ -82,9 +82,10 @@ def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> Exhibit
     epochs = value_of(trained, "epochs", epochs, "training")
     methods = _method_entries(replace(words, epochs=epochs))  # what is said of them goes before
     called = {simple(word): entry for word, entry in methods.items()}
-    given = {(kind, key) for kind, word in kinds.items() for key in entry_of(kind, word)}
+    given = set[tuple[str, str]]()
     for kind, word in kinds.items():  # a short name's own values may be changed
-        given -= {(kind, key) for key in entry_of(kind, re.split("[+:]", word)[0])}
+        short = entry_of(kind, re.split("[+:]", word)[0]).items()
+        given |= {(kind, one[0]) for one in entry_of(kind, word).items() if one not in short}
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
         if (place := (PLACES.get(who, simple(who)), key)) in given:

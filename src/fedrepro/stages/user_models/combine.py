@@ -276,6 +276,8 @@ def _states(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the state in a file with its name, or those of a run's file, by trial and client."""
     state = model_and_data_files.read_state(path)
     trials = state["trials"] if isinstance(state, Mapping) and "trials" in state else {"": state}
+    if not trials:
+        raise FedreproError(f"{path} has no network, since all trials failed: see the run's page")
     for trial, of_trial in trials.items():
         name = f"{path}, trial {trial}" if trial else str(path)
         if isinstance(of_trial, Mapping) and set(of_trial) == {"state_dicts"}:
