@@ -134,7 +134,7 @@ def test_a_setting_that_failed_in_a_trial_shortens_nothing_and_a_trial_without_n
     rows[measure.settings[2]] = pd.concat([failed, *(x.query("trial == 1") for x in (ends, last))])
     found = candidates(rows, measure, 2, "here")
     assert found[measure.settings[0]].criterion == [0.8, 0.8]
-    ends = ends.assign(value=[0.5, math.nan])
+    ends = ends.assign(value=[0.5, math.nan], dataset_name="d")
     assert [len(values) for values in of_settings(ends)[0].values()] == [2]
 
 
