@@ -243,6 +243,7 @@ exhibits["figure-3-photographs-iid"] = exhibit(
     title="Hyper-parameters of FA+RM+AH as rounds go by, CIFAR-10, iid clients",
     caption="As figure 3, on CIFAR-10 with iid clients.",
     cases=FIGURE_IID,
+    paper={"trials": 1},
     **small_pictures({}),
 )
 exhibits["figure-3-keywords"] = exhibit(
