@@ -19,6 +19,8 @@ from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show
 from fedrepro.cli.run_and_list import list_app, methods, run
 from fedrepro.core.errors import FedreproError, printable, unknown
+from fedrepro.core.paper_files import attributes_of_papers
+from fedrepro.planning.config_files import load_config, load_exhibits
 
 app = typer.Typer(
     name="fedrepro",
@@ -93,7 +95,6 @@ def exhibits(
 ) -> None:
     """List papers' figures and tables, with the commands that run them at the size `scale`."""
     from fedrepro.numbers.exhibit_files import command
-    from fedrepro.planning.config_files import load_exhibits
 
     if yaml:
         files = load_exhibits()  # without what `also` of the configuration adds
@@ -118,8 +119,6 @@ def check(
     file: Annotated[Path, Argument(help="inputs and outputs of its authors' code, .npz")],
 ) -> None:
     """Compare our code with the authors' outputs in `file`; exit 1 if unequal, 2 if untestable."""
-    from fedrepro.core.paper_files import attributes_of_papers
-
     checks = attributes_of_papers("authors_code_comparison", "run_check")
     if paper not in checks:
         raise unknown("paper with a check", paper, checks)
@@ -167,7 +166,6 @@ def plan(
 ) -> None:
     """Forecast jobs and hours that a figure or table still takes, from past jobs' speed."""
     from fedrepro.numbers.verdicts.verdicts_on_printed_values import leave_out_mistaken
-    from fedrepro.planning.config_files import load_config
     from fedrepro.planning.forecast import STAGES, forecast, parse_target
 
     scale, key = parse_target(target, load_config().scale)

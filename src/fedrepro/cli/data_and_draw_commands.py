@@ -10,8 +10,14 @@ import typer
 from typer import Argument, Option
 
 from fedrepro.cli.printing import console, say
+from fedrepro.core.checksummed_files import require_target, temporary_folder, write_bytes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import LARGEST
+from fedrepro.core.registry import components, parse_token
+from fedrepro.data.partitions_populations_and_holdouts import population_of, read_partition
+from fedrepro.data.prepared import load_prepared
+from fedrepro.planning.config_files import SCALES, load_config
+from fedrepro.planning.scenarios_runs_and_jobs import MEMBERS, dataset_folder
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
@@ -26,7 +32,6 @@ Scale = Annotated[str, Option(help="tiny, quick or paper; empty: that of config.
 @data_app.command("list")
 def list_data() -> None:
     """List all data sets, with their licences, files and checksums."""
-    from fedrepro.core.registry import components
     from fedrepro.data.raw_files import read_dataset_table
 
     table = read_dataset_table()
@@ -50,10 +55,7 @@ def fetch_data(
     scale: Scale = "",
 ) -> None:
     """Download data sets, and prepare them in results/`scale` (tiny, …; default: config.yaml's)."""
-    from fedrepro.core.registry import parse_token
     from fedrepro.data.raw_files import raw_files
-    from fedrepro.planning.config_files import SCALES, load_config
-    from fedrepro.planning.scenarios_runs_and_jobs import dataset_folder
     from fedrepro.stages import data
 
     wanted, config = [parse_token("dataset", token) for token in tokens], load_config()
@@ -90,8 +92,6 @@ def draw_partition(
     out: Out = Path("partition.svg"),
 ) -> None:
     """Draw how a partition divides data, by clients and classes; print how much clients differ."""
-    from fedrepro.core.registry import parse_token
-
     partition, dataset = parse_token("partition", token), parse_token("dataset", data)
     _draw(lambda: drawn_partition(partition, dataset, trial, seed), out)
 
@@ -105,7 +105,6 @@ def draw_graph(
     out: Out = Path("graph.svg"),
 ) -> None:
     """Draw a communication graph: nodes, edges, weights; print how fast averaging on it mixes."""
-    from fedrepro.core.registry import parse_token
     from fedrepro.drawings.partition_and_graph_maps import graph_map
 
     graph = parse_token("graph", token)
@@ -113,7 +112,6 @@ def draw_graph(
 
 
 def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
-    from fedrepro.core.checksummed_files import require_target, write_bytes
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
     require_target(out, SUFFIXES)
@@ -124,12 +122,8 @@ def _draw(make: Callable[[], PartitionMap | GraphMap], out: Path) -> None:
 
 def drawn_partition(partition: Spec, dataset: Spec, trial: int, seed: int) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw."""
-    from fedrepro.core.checksummed_files import temporary_folder
-    from fedrepro.data.partitions_populations_and_holdouts import population_of, read_partition
-    from fedrepro.data.prepared import load_prepared
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import partition_map
-    from fedrepro.planning.scenarios_runs_and_jobs import MEMBERS, dataset_folder
     from fedrepro.stages import data
 
     raw, population = RESOURCES / dataset.name, population_of(dataset, partition)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
 
 from fedrepro import api
@@ -62,8 +63,6 @@ def documents() -> dict[Path, str]:
 
 def docs_page(template: str) -> str:
     """Return a markdown page: the file `template` of cli/templates, with tables made from code."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     made = Environment(
         loader=PackageLoader("fedrepro.cli"),
         undefined=StrictUndefined,

@@ -16,9 +16,10 @@ import typer
 from typer import Argument, Option
 
 from fedrepro.cli.printing import say, show
+from fedrepro.core import literature_names_and_setting_tokens as literature
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text, render
-from fedrepro.core.registry import SHORT
+from fedrepro.core.registry import SHORT, components
 from fedrepro.planning.command_line_runs import RunWords
 
 list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
@@ -153,8 +154,6 @@ def partitions() -> None:
 
 
 def _list(kind: str) -> None:
-    from fedrepro.core.registry import components
-
     rows = []
     for name, item in sorted(components(kind).items()):
         params = [
@@ -172,9 +171,6 @@ def methods(
     word: Annotated[str, Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, the information beyond weights that it needs, its parameters."""
-    from fedrepro.core import literature_names_and_setting_tokens as literature
-    from fedrepro.core.registry import components
-
     known, shown = components("method"), list[tuple[str, ...]]()
     for name, item in sorted(known.items()):
         also = [other for other in literature.names_of_field(known) if other.method == name]

@@ -370,9 +370,3 @@ def missing_validation_error(who: str, who_has: str = "they have") -> FedreproEr
     """Return the error: `who` needs clients' validation data; `who_has` ("client 3 has") none."""
     said = f"{who} works on validation examples of clients, and {who_has} none: give the data set"
     return FedreproError(f"{said} validation, or the partition, with validation_at: clients")
-
-
-def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error: `who` needs `size` examples; clients have `there` validation examples."""
-    said = f"{size} public examples are asked for, and clients have {there} validation examples"
-    return FedreproError(f"{who}: {said} together: lower its examples, or set more aside")

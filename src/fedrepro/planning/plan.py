@@ -249,9 +249,8 @@ class Plan:
         """Create jobs that train local models; return their paths as one text for `folders_of`."""
         base = self.base(scenario, TRAIN) + jobs.block_name("trials", trials)
         clients, size = self._clients_and_block_size(scenario)
-        if (
-            base + jobs.block_name("clients", clients[:size]) not in self.made
-        ):  # many methods read them
+        first = base + jobs.block_name("clients", clients[:size])
+        if first not in self.made:  # many methods read them
             specs = {spec.kind: spec for spec in scenario.specs}
             given = self._given(trials, scenario)
             for block in jobs.cut(clients, size):

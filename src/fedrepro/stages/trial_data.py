@@ -178,8 +178,9 @@ class TrialData:
         if not rows.size:
             raise partitions.missing_validation_error("tuning")
         if size > rows.size:
-            who = f"tune of trial {self.rng.trial}"
-            raise partitions.too_few_examples_error(who, size, rows.size)
+            said = f"tune of trial {self.rng.trial}: {size} public examples are asked for, and"
+            have = f"clients have {rows.size} validation examples together"
+            raise FedreproError(f"{said} {have}: lower its examples, or set more aside")
         stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
         drawn = np.sort(stream.permutation(rows)[:size])
         examples = validation or self.held

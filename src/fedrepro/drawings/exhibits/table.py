@@ -17,7 +17,6 @@ from fedrepro.planning.exhibit_config import key as option
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedrepro.planning.drawing_base import About
     from fedrepro.planning.exhibit import Exhibit
 
 
@@ -78,7 +77,7 @@ class TableDrawing(Drawing):
         rows = self.rows or ["method", *dict.fromkeys(settings)]
         return rows, self.columns or [key for key in points if key not in rows]
 
-    def files(self, exhibit: Exhibit, about: About, numbers: pd.DataFrame) -> dict[str, bytes]:
+    def files(self, exhibit: Exhibit, about: base.About, numbers: pd.DataFrame) -> dict[str, bytes]:
         """Return {".html": table, ".printed.csv": printed values and ours}, as bytes."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.tables_and_selection import csv_text, read_csv
@@ -86,10 +85,9 @@ class TableDrawing(Drawing):
 
         lost = not {"failed", "left_out"}.isdisjoint(numbers["metric"])
         if not lost and base.select_series(base.final(numbers), *self.number).empty:
-            said = (
-                f"{exhibit.key}: none of its methods has {self.metric} on the split '{self.split}'"
-            )
-            raise FedreproError(f"{said} at its end: name another split, or '' for none")
+            said = f"{exhibit.key}: none of its methods has {self.metric} on the split"
+            fix = "name another split, or '' for none"
+            raise FedreproError(f"{said} '{self.split}' at its end: {fix}")
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = verdicts.read_published(published_file(exhibit.paper))
         printed = csv_text(verdicts.printed_rows(exhibit, published, numbers, stand_ins))

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.padding_and_alignment import aligned, padded_to, row_of
+from fedrepro.core.portable_ops.torch_ops import exponential, logarithm
 from fedrepro.networks import layer_matrices as matrices
 from fedrepro.networks.compiled_layout_and_buffers import Array, CompiledBody, parts_of
 from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
@@ -380,8 +381,6 @@ def _by_labels(
     if labels == "data":
         yield torch.nn.functional.one_hot(targets.to(shares.device), classes)[None] - shares
         return
-    from fedrepro.core.portable_ops.torch_ops import exponential, logarithm
-
     identity = torch.eye(classes, dtype=shares.dtype, device=shares.device)
     for label in range(classes):
         root = exponential(logarithm(shares[..., label, None]) / 2)  # torch's own goes by MKL
