@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_digits
 from torch import nn
 
 import fedrepro
@@ -32,8 +34,6 @@ def network(units: int = UNITS) -> nn.Sequential:
 
 @pytest.fixture(scope="module")
 def digits():
-    from sklearn.datasets import load_digits
-
     inputs, labels = load_digits(return_X_y=True)
     return torch.from_numpy((inputs / 16).astype(np.float32)), torch.from_numpy(labels)
 
@@ -122,8 +122,6 @@ def test_no_file_that_is_read_is_written(files, capsys):
 
 
 def test_files_have_the_form_that_their_names_say(files):
-    from safetensors.torch import load_file, save_file
-
     words = ["average", "--labels", "counts.csv"]
     wanted = combined(*words, *files, out="a.pt")
     combined(*words, *files, out="a.safetensors")

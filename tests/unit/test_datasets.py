@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror import TABLE
+from sklearn.datasets import load_digits
 
 from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
 from fedrepro.core.checksummed_files import read_json, write_json
@@ -111,8 +112,6 @@ def test_damaged_mnist_files_are_named(small_mnist):
 
 
 def test_digits_are_all_there_and_split_by_class():
-    from sklearn.datasets import load_digits
-
     bunch = load_digits()
     arrays = arrays_of("digits+validation~200")
     assert np.array_equal(arrays_of("digits").x["test"], arrays.x["test"])

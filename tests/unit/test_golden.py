@@ -14,6 +14,7 @@ from dataclasses import replace
 import exact
 import numpy as np
 import pytest
+import torch
 from asked import asked_of_mkl
 from contract import made_of, problem_for
 from mirror import IS_HERE, SLOW, real_arrays
@@ -24,7 +25,11 @@ from fedrepro.core.registry import KINDS, components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.client_assignment_and_skew import TrainingLabels
 from fedrepro.data.raw_files import raw_files
+from fedrepro.training.engine import train
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches_and_augmentation import Task
 from fedrepro.training.mixing_matrices import weights_of
+from fedrepro.training.training_settings_and_procedures import settings_of
 
 GOLDEN = "golden.json"
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
@@ -80,8 +85,6 @@ def of_partition(item):
 
 def of_model(item):
     if is_module(item):
-        import torch
-
         torch.manual_seed(0)
         made = item.fn((3, 8, 8), 3, **item.spec().values)
         return [np.concatenate([v.numpy().ravel() for v in made.state_dict().values()])]
@@ -90,11 +93,6 @@ def of_model(item):
 
 
 def of_training(item):
-    from fedrepro.training.engine import train
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches_and_augmentation import Task
-    from fedrepro.training.training_settings_and_procedures import settings_of
-
     given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))
     start = initial_weights(given.network, settings, [RngKey(0)])

@@ -24,6 +24,10 @@ kernel_pinning.pin()  # before NumPy and torch are loaded
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
+from scipy.io import wavfile  # noqa: E402
+from torch.nn.functional import cross_entropy, softplus  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests/workflow")]
@@ -32,8 +36,20 @@ from asked import asked_of_mkl  # noqa: E402
 from exact import BYTES, HINT, PORTABLE, digest, kept, of_tiny, write_kept  # noqa: E402
 from test_golden import ALL, NUMBERS, can_be_measured, is_module  # noqa: E402
 
+from fedrepro.components.datasets.speech_commands import (  # noqa: E402
+    RATE,
+    Mel,
+    mel_spectrograms,
+)
+from fedrepro.core.portable_ops.torch_ops import exponential, logarithm, root  # noqa: E402
 from fedrepro.core.registry import components  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
+from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
+from fedrepro.training.engine import train  # noqa: E402
+from fedrepro.training.federation.clients import initial_weights  # noqa: E402
+from fedrepro.training.minibatches_and_augmentation import Task  # noqa: E402
+from fedrepro.training.training_examples import Examples  # noqa: E402
+from fedrepro.training.training_settings_and_procedures import settings_of  # noqa: E402
 
 portable = pytest.mark.skipif(not PORTABLE, reason="libraries are not pinned")
 
@@ -50,15 +66,6 @@ TRAINED = [(model, optimiser) for model in MODELS for optimiser in STEPS]
 
 def trained(model: str, optimiser: str) -> list[np.ndarray]:
     """Two clients after some minibatches, their losses, and what one of them predicts."""
-    import torch
-
-    from fedrepro.networks.predict import network_of, probabilities
-    from fedrepro.training.engine import train
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches_and_augmentation import Task
-    from fedrepro.training.training_examples import Examples
-    from fedrepro.training.training_settings_and_procedures import settings_of
-
     values, shape, classes = MODELS[model]
     network = network_of(components("model")[model].spec(values), shape, classes)
     rng = np.random.default_rng(0)
@@ -78,8 +85,6 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
 
 
 def images() -> list[np.ndarray]:
-    from PIL import Image
-
     picture = np.random.default_rng(0).integers(0, 256, (37, 53, 3)).astype(np.uint8)
     smooth = np.asarray(Image.fromarray(picture).resize((224, 160), Image.Resampling.BICUBIC))
     found = [smooth]
@@ -92,10 +97,6 @@ def images() -> list[np.ndarray]:
 
 
 def spectrogram() -> list[np.ndarray]:
-    from scipy.io import wavfile
-
-    from fedrepro.components.datasets.speech_commands import RATE, Mel, mel_spectrograms
-
     sound = (np.random.default_rng(0).standard_normal(RATE) * 3000).astype(np.int16)
     with tempfile.TemporaryDirectory() as place:
         clip = Path(place, "clip.wav")
@@ -112,10 +113,6 @@ def sorting() -> list[np.ndarray]:
 
 def functions() -> list[np.ndarray]:
     """Of NumPy and of our own, in single and double precision."""
-    import torch
-
-    from fedrepro.core.portable_ops.torch_ops import exponential, logarithm
-
     x = np.random.default_rng(0).uniform(0.01, 20, 1003)
     known = (np.exp, np.log, np.log1p, np.expm1, np.tanh, np.sqrt, np.sin, np.cos)
     found = [f(x.astype(kind)) for kind in (np.float32, np.float64) for f in known]
@@ -129,11 +126,6 @@ def functions() -> list[np.ndarray]:
 
 def operators() -> list[np.ndarray]:
     """Of those of torch that methods use and that go by no library, and of our root."""
-    import torch
-    from torch.nn.functional import cross_entropy, softplus
-
-    from fedrepro.core.portable_ops.torch_ops import root
-
     x = torch.from_numpy(np.random.default_rng(0).normal(0, 3, (59, 17)).astype(np.float32))
     labels = torch.arange(59) % 17
     x.requires_grad_()

@@ -13,6 +13,12 @@ from pathlib import Path
 import pytest
 import typer
 
+from fedrepro.cli.app_and_general_commands import app
+from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.planning.config_files import load_config, load_exhibits
+from fedrepro.planning.plan import Plan
+from fedrepro.stages.figures_claims_and_pages import _require_all
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
 SUMS = Path(__file__).with_name("record.sha256")  # as sha256sum writes it
@@ -39,11 +45,6 @@ def test_recorded_tables_have_their_bytes():
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_recorded_tables_have_the_methods_points_and_trials_of_their_configuration(scale: str):
     """With other ones it cannot be drawn again."""
-    from fedrepro.numbers.exhibit_files import open_exhibit
-    from fedrepro.planning.config_files import load_config, load_exhibits
-    from fedrepro.planning.plan import Plan
-    from fedrepro.stages.figures_claims_and_pages import _require_all
-
     plan = Plan(load_config(), load_exhibits(), scale)
     names = (path.with_suffix("") for path in (RECORD / scale).glob("*/*.metrics.parquet"))
     keys = ["/".join(name.with_suffix("").parts[-2:]) for name in names]
@@ -55,8 +56,6 @@ def test_recorded_tables_have_the_methods_points_and_trials_of_their_configurati
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_stay(command: str):
-    from fedrepro.cli.app_and_general_commands import app
-
     found = typer.main.get_command(app)
     for word in command.split():
         found = found.commands[word]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from partitioned import spec_of
+from PIL import Image
 
 from fedrepro.cli.data_and_draw_commands import draw_partition, drawn_partition
 from fedrepro.cli.main import main
@@ -40,9 +44,6 @@ def drawing(token, clients):
 
 def texts_of(given):
     """Texts of a drawing with their boxes, all of which lie within it: ((n,) str, (4, n) float)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
     with rules():
         drawn = given.figure()
         canvas = FigureCanvasAgg(drawn)
@@ -66,9 +67,6 @@ DRAWINGS = {
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name):
-    import matplotlib
-    from PIL import Image
-
     make, *given = DRAWINGS[name]
     first = {suffix: render_map(make(*given), suffix) for suffix in (".svg", ".png")}
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):

@@ -24,6 +24,7 @@ from fedrepro.methods.task_vectors import ties_merge
 from fedrepro.networks.predict import gated_logits, network_of, probabilities
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import _sent
+from fedrepro.training.federation import fisher_and_input_moments as asked
 from fedrepro.training.training_examples import Examples
 
 IN, OUT, CLIENTS = 5, 4, 3
@@ -245,10 +246,8 @@ def test_fedlpa_as_published_goes_down_from_its_expectation(given):
 
 def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given):
     """Of a dense layer, input by input: sum_i p_i A_kk w_k / sum_i p_i A_kk."""
-    from fedrepro.training.federation.fisher_and_input_moments import input_moments
-
     found = call("regmean", given, alpha=0, ridge=0).tensors["weight0"][0]
-    answers = given.clients.query(input_moments)
+    answers = given.clients.query(asked.input_moments)
     share = given.info.example_counts / given.info.example_counts.sum()
     each = np.stack([np.diag(a["weight0"])[:-1] for a in answers]) * share[:, None]
     weights = given.models.tensors["weight0"]
@@ -258,8 +257,6 @@ def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given)
 
 def test_fisher_merge_by_examples_and_fedfisher_by_its_published_descent(given):
     """Elementwise; and step by step, as the authors' code goes."""
-    from fedrepro.training.federation import fisher_and_input_moments as asked
-
     share = given.info.example_counts / given.info.example_counts.sum()
     weights = given.models.tensors["weight0"].astype(float)
     fisher = np.stack([a["weight0"] for a in given.clients.query(asked.diagonal_fisher)])

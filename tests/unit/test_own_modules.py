@@ -21,6 +21,7 @@ from fedrepro.methods._merging import of_one_form
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.user_torch_modules import module
 from fedrepro.numbers.model_evaluation import class_scores
+from fedrepro.stages.user_models.combine import run_all
 from fedrepro.stages.user_models.model_and_data_files import ModelFiles
 from fedrepro.training.training_examples import Examples
 
@@ -322,8 +323,6 @@ def test_pfnm_matches_the_units_that_there_are():
 
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
-    from fedrepro.stages.user_models.combine import run_all
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedrepro.stages.user_models.combine.components", shortened)
     made, x = perceptrons((4, 7), (6, 5)), examples()[0]

@@ -17,6 +17,7 @@ from small_exhibits import small
 from synthetic import FILES as read_files
 from synthetic import ROOT, plan
 
+from fedrepro.cli.job import _plan
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -250,8 +251,6 @@ def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
 
 
 def test_papers_alone_take_no_offence_at_methods_for_another_and_a_job_names_its_own():
-    from fedrepro.cli.job import _plan
-
     also = [{"name": "average", "label": "more"}]
     values = {"scale": "tiny", "seed": 0, "granularity": {}, "exhibit": "pfnm/figure-2a"}
     assert _plan(values | {"also": also}).exhibit("pfnm/figure-2a").measures[-1].label == "more"

@@ -16,6 +16,8 @@ from fedrepro.core import provenance, source_digests
 from fedrepro.core.checkpoint_and_model_files import load_state
 from fedrepro.core.checksummed_files import read_json, read_source
 from fedrepro.core.provenance import origin, origins
+from fedrepro.core.registry import parse_token
+from fedrepro.stages.data import _device
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -135,9 +137,6 @@ def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch)
 
 
 def test_features_and_a_gpu_are_named_where_they_compute(monkeypatch):
-    from fedrepro.core.registry import parse_token
-    from fedrepro.stages.data import _device
-
     monkeypatch.setattr(
         "fedrepro.components.features.by_trained_networks.best_device", lambda: "cuda"
     )

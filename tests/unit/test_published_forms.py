@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from test_datasets import arrays_of
 
 from fedrepro.components.datasets.ham10000 import FILES, REDUCED
@@ -98,8 +99,6 @@ def test_a_tone_is_loud_in_its_band_and_a_clip_of_another_form_is_named(tmp_path
 
 def write_ham(raw: Path, separator: str = "\t", size: tuple[int, int] = (60, 45)) -> None:
     """Twenty lesions a class, two photographs each, in two zips and a table as at Dataverse."""
-    from PIL import Image
-
     lines, pictures = [["lesion_id", "image_id", "dx", "age"]], {}
     for label, name in enumerate(("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")):
         for number in range(40):

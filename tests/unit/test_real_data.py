@@ -13,6 +13,7 @@ import wave
 import numpy as np
 import pytest
 from mirror import MIRROR, needs_mirror, real_arrays, without_xz
+from test_datasets import read_idx
 from test_published_forms import text_of
 
 from fedrepro.components.datasets.mnist_and_fashion_mnist import TEST, TRAIN
@@ -34,8 +35,6 @@ def sizes(token: str) -> list[int]:
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_mnist_is_what_was_published(name: str) -> None:
-    from test_datasets import read_idx
-
     arrays, folder = real_arrays(name), MIRROR / name.replace("_", "-")
     assert sizes(name) == [60_000, 0, 10_000]
     for split, (images, labels) in (("train", TRAIN), ("test", TEST)):

@@ -13,6 +13,7 @@ import torch
 from contract import allowed, made_of, states
 from plain import clients_of, starts
 from problems import Ascent, model_of, problem, problem_on
+from safetensors.torch import load_file
 from torch import nn
 
 import fedrepro
@@ -420,8 +421,6 @@ def test_a_name_may_be_taken_and_a_file_that_is_read_is_declared(nets):
 
 
 def test_a_class_of_a_file_is_a_model(nets, capsys):
-    from safetensors.torch import load_file
-
     word = ["--model", "nets.py:Net", "--shape", "1,8,8"]
     for j in range(2):
         made = nets()

@@ -21,7 +21,6 @@ from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_w
 from fedrepro.numbers.verdicts import verdict_counts_and_unreported_settings as counts
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published
 from fedrepro.planning import config_files, exhibit_config
-from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.numbers_in_pages import LINK, filled
 from fedrepro.record.record_entries_and_leaderboards import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
@@ -31,7 +30,7 @@ from fedrepro.record.site.verdict_and_leaderboard_texts import glossary_table
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
+WORDS |= {Any: "any", type(None): "nothing", exhibit_config.ComponentEntry: "component"}
 
 
 def documents() -> dict[Path, str]:

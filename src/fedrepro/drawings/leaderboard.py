@@ -20,7 +20,6 @@ from matplotlib.transforms import offset_copy
 from scipy.optimize import isotonic_regression
 
 from fedrepro.drawings import lines_and_layout as layout
-from fedrepro.drawings.lines_and_layout import LEFT, SOFT
 from fedrepro.drawings.style import CASES
 from fedrepro.numbers.leaderboard import ALL, CLASSES
 
@@ -77,7 +76,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     for (starts, columns, order), height in zip(families, heights, strict=True):
         whole = drawn.get_figheight()
-        drawn.text(LEFT, 1 - (top - 0.28) / whole, f"clients of {starts}")
+        drawn.text(layout.LEFT, 1 - (top - 0.28) / whole, f"clients of {starts}")
         sides = {"left": left, "right": ranks, "across": ranks, "bottom": whole - top - height}
         (row,) = layout.grid_of(drawn, 1, len(columns), top=top, **sides)
         for axes, (data, rows) in zip(row, columns.items(), strict=True):
@@ -92,7 +91,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
-    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
+    drawn.text(layout.LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=layout.SOFT)
     below = "95 % intervals of each score by itself. A band: methods not separated from its best. "
     below += "At the right: group, ranks."
     if table["group"].isna().all():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from problems import FEATURES, problem
+from sklearn.cluster import KMeans
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
@@ -133,8 +134,6 @@ def test_as_many_clusters_as_units_are_the_concatenation_and_the_best_clients_sc
 
 
 def test_k_means_is_as_good_as_that_of_scikit_learn():
-    from sklearn.cluster import KMeans
-
     points = np.random.default_rng(2).standard_normal((150, 6))
     labels = k_means(points, 8, 10, np.random.default_rng(0))
     centres = np.stack([points[labels == c].mean(0) for c in range(8)])
