@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import yaml
 
 from fedrepro.core import kernel_pinning
@@ -66,8 +67,6 @@ def kept() -> Mapping[str, str]:
 
 def of_tiny(folder: Path) -> dict[str, str]:
     """Digests of the columns of every file of metrics, by its path; where it is from aside."""
-    import pyarrow.parquet as pq
-
     root = folder / "results/tiny"
     found = {}
     for path in sorted(root.rglob("*metrics.parquet")):

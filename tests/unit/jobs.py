@@ -31,19 +31,13 @@ def stage(name: str, *words: object) -> int:
     """Run a stage; its files lie where the words say. Returns the exit status."""
     given, options = parts(list(map(str, words)))
     moved = {given.pop(key): NAMES[key] for key in NAMES if key in given}
-    variables = {CHECKPOINT_SECONDS: given.pop("checkpoint-seconds", None)}
+    seconds = given.pop("checkpoint-seconds", None)
     out = Path(given["out"])
     if name != "prepare":
         moved[str(out)] = OUT.get(name, "metrics.parquet")
         given["out"] = str(out.parent)
-    before = {key: os.environ.get(key) for key in variables}
-    os.environ |= {key: value for key, value in variables.items() if value is not None}
-    try:
+    with mock.patch.dict(os.environ, {CHECKPOINT_SECONDS: seconds} if seconds else {}):
         status = main(["job", json.dumps({"stage": name, **given}), *options])
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key, None)
-            os.environ |= {key: value} if value is not None else {}
     for path, usual in moved.items() if status == 0 else ():
         if (out.parent / usual).exists() and Path(path) != out.parent / usual:
             Path(path).parent.mkdir(parents=True, exist_ok=True)

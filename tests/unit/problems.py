@@ -42,17 +42,12 @@ def problem(hidden=(8,), count=4, kind="mlp", **training_values):
     rows = [np.flatnonzero(owner == j) for j in range(count)]
     values = {"epochs": 20, "batch_size": 8, **training_values}
     training = components("training")["adam"].spec(values)
-    model = (
-        components("model")[kind].spec({"hidden": list(hidden)})
-        if hidden
-        else components("model")["logistic"].spec()
-    )
-    at_server, public = (
-        (x[:count], y[:count]) for count, (x, y) in {30: blobs(seed=1), 60: blobs(seed=3)}.items()
-    )
+    name, own = (kind, {"hidden": list(hidden)}) if hidden else ("logistic", {})
+    model = components("model")[name].spec(own)
     held = [own[::2] for own in rows]
     pairs = {"train": (inputs, labels), "clients": blobs(seed=2)}
-    pairs |= {"server": at_server, "public": public}
+    for part, seed, size in (("server", 1, 30), ("public", 3, 60)):
+        pairs[part] = tuple(array[:size] for array in blobs(seed))
     return problem_of(pairs, rows, held, model, training, (FEATURES,), CLASSES)
 
 

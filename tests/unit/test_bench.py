@@ -11,14 +11,20 @@ from pathlib import Path
 
 import loaded
 import pytest
+import yaml
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.config_files import load_exhibits
+from fedrepro.planning.exhibit import exhibit_of
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("in_root")
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import harness  # noqa: E402
+import peer  # noqa: E402
+import population  # noqa: E402
 
 
 def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
@@ -135,19 +141,9 @@ def test_rounds_without_peers(tmp_path, monkeypatch):
 
 
 def test_peers_that_are_missing_are_named_and_the_population_can_be_planned(tmp_path, monkeypatch):
-    import peer
-
-    from fedrepro.core.errors import FedreproError
-
     monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
     with pytest.raises(FedreproError, match="make bench-peers"):
         peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")
-    import population
-    import yaml
-
-    from fedrepro.planning.config_files import load_exhibits
-    from fedrepro.planning.exhibit import exhibit_of
-
     (tmp_path / "population.yaml").write_text(yaml.safe_dump(population.exhibits(10_000)))
     planned = exhibit_of(load_exhibits(tmp_path)["population"], "rounds", "quick")
     assert [point.values["clients"] for point in planned.points] == [10_000]

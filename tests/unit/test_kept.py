@@ -17,6 +17,7 @@ from fedrepro.cli.app_and_general_commands import app
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.config_files import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
+from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.stages.figures_claims_and_pages import _require_all
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +47,7 @@ def test_recorded_tables_have_their_bytes():
 def test_recorded_tables_have_the_methods_points_and_trials_of_their_configuration(scale: str):
     """With other ones it cannot be drawn again."""
     plan = Plan(load_config(), load_exhibits(), scale)
-    names = (path.with_suffix("") for path in (RECORD / scale).glob("*/*.metrics.parquet"))
-    keys = ["/".join(name.with_suffix("").parts[-2:]) for name in names]
+    keys = drawn_keys(RECORD, scale)
     assert keys
     for key in keys:
         numbers = open_exhibit(RECORD / scale, key, scale).table(".csv")

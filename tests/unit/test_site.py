@@ -18,6 +18,7 @@ from fedrepro.core.paper_files import published_file
 from fedrepro.core.registry import components
 from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.numbers.verdicts.verdicts_on_printed_values import read_published
+from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.record.site import pages as site_pages
 from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.build import _require_own, build, linked, numbered
@@ -207,10 +208,7 @@ def site() -> Path:
     """The site of the whole record, which no test may change."""
 
     def made(folder: Path) -> None:
-        keys = sorted(
-            f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}"
-            for path in (RECORD / "paper").glob("*/*.metrics.parquet")
-        )
+        keys = drawn_keys(RECORD, "paper")
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(ROOT)
             build(read_reports(RECORD / "paper", "paper", keys), RECORD / "paper", folder / "site")
