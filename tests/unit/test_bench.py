@@ -12,14 +12,13 @@ from pathlib import Path
 import loaded
 import pytest
 import yaml
-from mirror import MIRROR, needs_mirror
+from mirror import MIRROR, ROOT, needs_mirror
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.planning.config_files import load_exhibits
 from fedrepro.planning.exhibit import exhibit_of
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("in_root")
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import harness  # noqa: E402

@@ -15,15 +15,14 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from findings import ROOT
 
 from fedrepro.numbers.verdicts.claim_verdicts import ClaimFile, expand_named_bounds, load_claims
 
-ROOT = Path(__file__).parents[2]
 PARTS = ("checks", "readings")
 
 

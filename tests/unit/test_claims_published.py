@@ -7,13 +7,12 @@ than the rules ask for decide nothing (test_claims.py).
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from claim_tables import by, check, judged, table
-from synthetic import plan
+from synthetic import ROOT, plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
@@ -25,7 +24,6 @@ from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
 from fedrepro.stages.figures_claims_and_pages import judge_claims
 
-ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits
 FILES = [
     path

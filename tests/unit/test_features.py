@@ -6,11 +6,11 @@ import re
 import sys
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from findings import ROOT
 from problems import SIZES, pictures
 
 from fedrepro.components.features.by_trained_networks import INSTALL
@@ -18,8 +18,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.feature_extraction import feature_spec, represent, resolved_features
 from fedrepro.data.prepared import SPLITS
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_pixels_are_the_images_themselves_and_grey_ones_have_features_too():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from findings import RECORD, ROOT
 
 from fedrepro.cli.app_and_general_commands import app
 from fedrepro.numbers.exhibit_files import open_exhibit
@@ -20,8 +21,6 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.record_entries_and_leaderboards import drawn_keys
 from fedrepro.stages.figures_claims_and_pages import _require_all
 
-ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "reports/record"
 SUMS = Path(__file__).with_name("record.sha256")  # as sha256sum writes it
 COMMANDS = (
     *("bench", "check", "check-method", "combine", "compare", "data fetch", "data list"),

@@ -7,9 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from findings import ROOT
 from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, source_digests
@@ -19,7 +19,6 @@ from fedrepro.core.provenance import origin, origins
 from fedrepro.core.registry import parse_token
 from fedrepro.stages.data import _device
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
 METHOD = "methods/average.py"
 

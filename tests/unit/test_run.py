@@ -20,7 +20,7 @@ import pytest
 import torch
 import yaml
 from sklearn.datasets import load_digits
-from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
+from synthetic import KEY, ROOT, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
@@ -305,7 +305,6 @@ def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
 
 
 __all__ = ["undrawn", "workplace"]
-ROOT = Path(__file__).parents[2]
 SNAKEMAKE = ["-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
 
 

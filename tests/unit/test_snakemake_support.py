@@ -6,17 +6,16 @@ import inspect
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import snakemake.api  # first, since its modules import each other  # noqa: F401
+from findings import ROOT
 from snakemake.scheduling.job_scheduler import JobScheduler
 
 from fedrepro.cli import snakemake_hooks_and_slurm
 from fedrepro.core.errors import FedreproError
 
-ROOT = Path(__file__).parents[2]
 plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
 
 

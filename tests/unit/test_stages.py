@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import jobs
@@ -27,7 +26,6 @@ from fedrepro.training import engine
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches_and_augmentation import Task
 
-ROOT = Path(__file__).parents[2]
 SCENARIO = [
     "--dataset", "digits", "--partition", "dirichlet+clients~3",
     "--model", "mlp+hidden~10", "--training", "adam+epochs~2",

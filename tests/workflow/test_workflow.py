@@ -19,14 +19,13 @@ import exact
 import loaded
 import once
 import pytest
-from mirror import MIRROR, needs_mirror
+from mirror import MIRROR, ROOT, needs_mirror
 
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.planning.config_files import ExhibitFile
 from fedrepro.planning.scenarios_runs_and_jobs import dataset_folder
 
-ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 FIGURES = ("pfnm/figure-2a", "pfnm/figure-2b")
 SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
