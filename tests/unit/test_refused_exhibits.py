@@ -120,6 +120,11 @@ REFUSED = [
     (race() | aside(validation=20, validation_at="clients"), "with validation_at: server"),
     (race(rounds=[10, 20], training={}), "run for one number of rounds"),
     (method("pfnm", sigma2=[0.1, 1.0], choose="race"), "has no rounds"),
+    (
+        method("downpour_streaming", choose="race", rounds=40, training={"lr": [0.1, 0.2]})
+        | aside(validation=20),
+        "runs for 15 rounds, and its `rounds` are something else",
+    ),
     (race(until=1.0), "less than 1"),
     (race("server", until=0.9), "at rounds that test data decide"),
     (AGAINST_ROUNDS, "so its sweep has one value"),

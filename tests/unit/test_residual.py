@@ -304,6 +304,12 @@ def test_rounds_have_the_rules(given, name, rule):
         chosen = sample_clients(CLIENTS, 0.7, RngKey(0).at(round=1))
         for layer, value in clients.statistics(state["weights"], chosen).items():
             assert np.allclose(state["weights"][layer], value, atol=1e-6), layer
+        kept = (inputs := clients.data.examples.inputs).clone()
+        inputs[clients.data.rows[int(chosen[0])]] *= 1e25  # it diverges
+        after = judge.made.round(begun, clients, info, RngKey(0).at(round=1))[0]["weights"]
+        inputs[:] = kept
+        assert all(np.isfinite(value).all() for value in after.values())
+        return
     split = EvaluationSplit(given.clients.data.examples, given.labels, SHAPE, CLASSES, given.rows)
     look = judge.evaluate_round(state, {"test": split}, RngKey(0))
     assert look.finite

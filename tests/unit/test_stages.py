@@ -221,6 +221,9 @@ def test_a_stream_is_measured_on_training_data_at_its_end_and_counts_rounds_with
     own = frame[frame["split"] == "train"]
     assert {"accuracy", "accuracy_clients"} <= set(own["metric"])
     assert own["round"].isna().all()
+    costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
+    assert costs["bytes_down"] > 0
+    assert costs["messages"] == 3 * 3  # nothing is received before the first step
     frame = measured(data, tmp_path / "b", method="downpour_streaming+rounds~3+steps~2")
     costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
     assert (costs["rounds"], costs["messages"]) == (2 * 3, 2 * 3 * 2 * 3)

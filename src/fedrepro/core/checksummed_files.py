@@ -341,7 +341,7 @@ def read_source(path: Name) -> dict[str, Any]:
         return read_provenance(file.schema_arrow.empty_table())
 
 
-def require_source(path: Name, made: Mapping[str, str]) -> None:
+def require_source(path: Name, made: Mapping[str, Any]) -> None:
     """Raise if a key of `made`, such as seed, has another value in a table file's provenance."""
     found = read_source(path)
     if wrong := [key for key, wanted in made.items() if found.get(key, wanted) != wanted]:

@@ -171,7 +171,7 @@ class Averaging(Drawn):
         step |= {name: update[name] for name in clients.network.buffers}
         weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
         if self.batchnorm == "recalibrate":
-            weights |= clients.statistics(weights, chosen.tolist())
+            weights |= clients.statistics(weights, chosen[trained.finite].tolist())
         if self.batchnorm == "local":  # these layers do not reach the server
             weights |= {name: state["weights"][name] for name in clients.network.norms}
         if private:

@@ -312,8 +312,11 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         for setting in measure.settings:
             if setting.method.method_kind.in_rounds:
                 try:
-                    setting.method.component.fn(**setting.method.values)
+                    made = setting.method.component.fn(**setting.method.values)
                 except Exception as error:
                     if isinstance(error, FedreproError) or not (fault := own_fault(error)):
                         raise
                     raise FedreproError(fault) from error
+                if measure.races and made.rounds != setting["rounds"]:
+                    said = f"it runs for {made.rounds} rounds, and its `rounds` are something else"
+                    raise FedreproError(f"{said}: choose by another rule than race")

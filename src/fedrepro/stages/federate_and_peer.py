@@ -67,7 +67,7 @@ def run(job: Job, device: str = "cpu") -> None:
     code, specs = origin(given.device), (*scenario.specs, method)
     meant = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
     meant += [given.prepared.checksum, code["digest"], code["device"], code["arithmetic"]]
-    meaning = ";".join([*meant, json.dumps(code["versions"], sort_keys=True)])
+    meaning = ";".join([*meant, f"seed {job.seed}", json.dumps(code["versions"], sort_keys=True)])
     splits_of = dict.fromkeys((*method.component.meta["evaluate"], *job.evaluate, *follow))
     swept = scenario.training.swept
     settings = [  # local training, method, and the name of both

@@ -66,7 +66,7 @@ class ScenarioData:
             raise corrupt_file_error(Path(job.data), f"it holds {prepared.token}, not {token}")
         require_codes(job.scenario.model, prepared)
         members, path = Path(job.members), f"{token}/{job.scenario.partition.token}"
-        require_source(members, {"path": path, "data": prepared.checksum})
+        require_source(members, {"path": path, "data": prepared.checksum, "seed": job.seed})
         public = load_prepared(job.public) if job.public else None
         return ScenarioData(job.scenario, prepared, members, job.seed, device, public)
 

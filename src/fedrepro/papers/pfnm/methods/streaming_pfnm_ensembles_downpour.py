@@ -35,7 +35,7 @@ Steps = Annotated[int, Arg("number of parts in which each client's data arrive",
 @method(
     "pfnm_streaming",
     kind="federated",
-    version=2,
+    version=3,
     needs={"rounds", "label_counts"},
     models={"mlp"},
     paper="pfnm",
@@ -120,7 +120,8 @@ class PfnmStreaming:
             crowd_first=self.first_step == "crowd",
         )
         units = sum(layer.members.shape[1] for layer in after.layers)
-        return _state(after), Report({"hidden_units": float(units)})
+        sent = clients.models(up=clients.count, down=clients.count * (before.step > 0))
+        return _state(after), Report({"hidden_units": float(units)}, traffic=sent)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the global network in `state`: the posterior means of its units."""
