@@ -22,8 +22,6 @@ from fedrepro.planning.exhibit import exhibit_of
 pytestmark = pytest.mark.usefixtures("in_root")
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import harness  # noqa: E402
-import peer  # noqa: E402
-import population  # noqa: E402
 
 
 def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
@@ -140,6 +138,9 @@ def test_rounds_without_peers(tmp_path, monkeypatch):
 
 
 def test_peers_that_are_missing_are_named_and_the_population_can_be_planned(tmp_path, monkeypatch):
+    import peer  # sets variables
+    import population
+
     monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
     with pytest.raises(FedreproError, match="make bench-peers"):
         peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")

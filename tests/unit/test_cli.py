@@ -69,7 +69,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
 
 
 @pytest.mark.parametrize(
-    "place", ["cli.app_and_general_commands.run_command", "core.registry.components"]
+    "place", ["cli.app_and_general_commands.run_command", "cli.run_and_list.components"]
 )
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
