@@ -197,7 +197,7 @@ class CompiledBody:
         self.layers = convolved or parts.below + (not parts.recurrent[-1].last)
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute the layers' outputs (N · predictions, units), for x (N, D) on the CPU."""
+        """Compute outputs of examples x (N, D) on the CPU: (N, units); of texts a row per letter."""
         import torch
 
         from fedrepro.networks.compiled_lstm_and_prediction import predict

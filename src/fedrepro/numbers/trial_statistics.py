@@ -176,7 +176,7 @@ def over_clients(
 ) -> Mapping[tuple[str, str], float | None]:
     """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    `frame` has rows of metrics; final values count. FedreproError if single clients have none.
+    `frame` has rows of metrics; final values count. FedreproError without rows of clients.
     """
     rows = of_setting(frame[frame["client"].notna() & frame["round"].isna()], token, trials)
     if rows.empty:

@@ -242,7 +242,7 @@ def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tenso
 
 
 def drawn_moves(chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-    """Draw each image's flip and shift in `chunk`, codes of `kinds`: int64 (steps, tasks, B)."""
+    """Draw a code of flip and shift (see `kinds`) per image in `chunk`: int64 (steps, tasks, B)."""
     moves = np.zeros_like(chunk.index)
     for i, task in enumerate(tasks):
         epochs = chunk.epoch[:, i]

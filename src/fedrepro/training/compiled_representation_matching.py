@@ -197,7 +197,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run received convolutions, `weights`, on `rows` images of `mine`, into room.x and .shown."""
+    """Write `rows` images' outputs of received convolutions, `weights`, to room.x and .shown."""
     known, top = rows * convs.layers[0, f.NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)

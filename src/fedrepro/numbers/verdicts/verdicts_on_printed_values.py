@@ -58,8 +58,8 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     cell: {column: value} to locate the number. where: file and line, for errors. apart: why it is
-    not counted with other values, as "calibrated: reason", or "". set_up: "figure, column=value:
-    reason" if the paper omits a parameter: the figure that varies it, and where our number is.
+    not counted with other values, as "calibrated: reason", or "". set_up: "" or, if the paper
+    omits a parameter, "F, column=value: reason": figure F varies it, and our number is the row.
     source: where read, as "paper's text", or "". tolerance: None for the usual one. note: a remark.
     """
 
@@ -370,7 +370,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, paper: str) -> None:
-    """Raise FedreproError for a mistake in printed values or, at scale "paper", unknown methods."""
+    """Raise FedreproError if a paper's published.csv is malformed, or names what no table has."""
     exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
     values = read_published(published_file(paper))
     if plan.scale == "paper" and exhibits:

@@ -366,7 +366,7 @@ def residual(norm: str, alpha: float) -> ExhibitData:
     """Return a table of merging methods and ensembles on ResNet-8, with the settings of arena/2.
 
     `norm` is "group" or "batch" (normalisation), `alpha` of Dirichlet shares. To run it takes 5
-    core-hours, or 9. Once it has numbers, a name "2-…" in EXHIBITS makes it a part of arena/2.
+    core-hours, or 9. Named "2-…" in EXHIBITS, as it will be once it was run, it joins arena/2.
     """
     title = f"ResNet-8 with {norm.title()}Norm"
     case = {"partition": {**OF_2000, "alpha": alpha}, "label": f"{title}, Dirichlet {alpha}"}

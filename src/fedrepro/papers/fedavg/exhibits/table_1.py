@@ -82,7 +82,7 @@ def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parame
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` run to the end at THREE_RATES; late validation accuracy selects a rate."""
+    """Return entries that try THREE_RATES; mean accuracy in the second half of rounds selects."""
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
