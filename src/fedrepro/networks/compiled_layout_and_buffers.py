@@ -197,7 +197,7 @@ class CompiledBody:
         self.layers = convolved or parts.below + (not parts.recurrent[-1].last)
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute outputs of examples x (N, D) on the CPU: (N, units); of texts a row per letter."""
+        """Compute outputs of x (N, D) on the CPU: a row (units,) per example, or per character."""
         import torch
 
         from fedrepro.networks.compiled_lstm_and_prediction import predict
