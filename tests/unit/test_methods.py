@@ -57,6 +57,7 @@ def test_a_vote_is_won_by_the_class_of_most_clients_and_ties_fall_at_random(give
     assert made.weights.shape == (4, CLASSES)
     assert right_of(made, given).mean() > 0.5
     assert as_state(call("voting_ensemble", given), CLASSES)["vote"] == made.ties.seed
+    assert as_state(replace(made, ties=RngKey(3)), CLASSES)["vote"] == 3
     assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
     assert "weights" in as_state(replace(given.models.alone(0), weights=np.eye(1, 3)), CLASSES)
     # Two clients that never agree: an example is right half of the time if one of them is.

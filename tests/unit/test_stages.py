@@ -229,6 +229,11 @@ def test_a_stream_is_measured_on_training_data_at_its_end_and_counts_rounds_with
     assert (costs["rounds"], costs["messages"]) == (2 * 3, 2 * 3 * 2 * 3)
 
 
+def test_a_partition_of_another_seed_is_not_taken(data, tmp_path, capsys):
+    assert rounds(data, tmp_path, "--seed", 1) == 2
+    assert "was made with seed 0, not 1" in capsys.readouterr().err
+
+
 def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     data, whole, tmp_path, capsys
 ):
