@@ -228,6 +228,9 @@ def test_an_own_network_is_trained_from_its_file(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", x=np.float32(x.reshape(-1, 1, 8, 8) / 16), y=y)
     (one,) = evaluations(ModelFiles([Path(path)], model, "1,8,8", evaluate=tmp_path / "data.npz"))
     assert one["name"] == f"{path}, trial 0"
+    torch.save({"trials": {}}, tmp_path / "failed.pt")
+    with pytest.raises(FedreproError, match="has no network, since all trials failed"):
+        next(evaluations(ModelFiles([tmp_path / "failed.pt"], evaluate=tmp_path / "data.npz")))
     assert one["accuracy"] == pytest.approx(found["accuracy"].item(), abs=0.1)  # training too
 
 
